@@ -1,0 +1,1 @@
+"""Agents: state machines that decide what a rollout does next. See `agent` for the interface."""

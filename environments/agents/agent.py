@@ -1,0 +1,100 @@
+"""The agent interface: a pure state machine over turns.
+
+An agent looks at a rollout and says what happens next: call a model, run tools, let the environment move, or finish.
+Invariant: `next` depends only on its arguments and keeps nothing, so any worker can take the next step of any rollout,
+and a step lost with its worker is taken again.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from environments.response import Item, Response
+from schemas.events import ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What an agent sees of a rollout.
+
+    `params` are the row's request parameters, `turn` counts the model calls made, `memory` is what the agent left in
+    its last step, `items()` parses the conversation after the row's own input. `done`: the environment has ended it.
+    """
+
+    params: Mapping[str, Any]
+    turn: int = 0
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    items: Callable[[], Sequence[Item]] = tuple
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One model call. `input` None means the row's input and everything since; `params` override the row's."""
+
+    input: Sequence[Item] | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    model: str = "policy"
+
+
+@dataclass(frozen=True, slots=True)
+class CallModel:
+    """Make these calls, at once when there are several; the replies go to `next` in the same order."""
+
+    requests: tuple[ModelRequest, ...] = (ModelRequest(),)
+
+
+@dataclass(frozen=True, slots=True)
+class CallTools:
+    """Run these calls in order on the tool worker. `may_end`: the rollout may finish before another model call."""
+
+    calls: tuple[ToolCall, ...]
+    may_end: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AskEnvironment:
+    """Let the environment move (`Environment.respond`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """End the rollout. `fields` replace fields of the final response, which is otherwise the last reply with all items."""
+
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+Action = CallModel | CallTools | AskEnvironment | Finish
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An action, the items to append to the conversation before it, and the memory to keep."""
+
+    action: Action
+    append: Sequence[Item] = ()
+    memory: Mapping[str, Any] = field(default_factory=dict)
+
+
+class AgentConfig(BaseModel):
+    """Base of an agent's configuration (the `agent` block of a variant)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Agent(ABC):
+    """Base of all agents."""
+
+    Config: ClassVar[type[AgentConfig]] = AgentConfig
+
+    def __init__(self, config: Any = None) -> None:
+        self.config: Any = config if config is not None else self.Config()
+
+    @abstractmethod
+    def next(self, view: View, replies: Sequence[Response]) -> Step:
+        """The next step. `replies` answer the `CallModel` of this turn; empty when the turn begins or tools have run."""

@@ -1,0 +1,140 @@
+"""Typed tools: a method and its annotations are the tool, its JSON schema and its argument check.
+
+Owns how a call becomes the text that the model reads (agents.md, "Tool server replies"). Invariant: wrong names and wrong
+arguments become text; only a tool that raises ends the rollout.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, get_type_hints
+
+from pydantic import BaseModel, ValidationError, create_model
+
+from schemas import jsontext
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+NOT_FOUND = '{"detail":"Not Found"}'
+_MARK = "__rollstream_tool__"
+_INJECTED = ("self", "task", "state", "context")
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A tool result handed to the model as it is, not as JSON."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolReply:
+    """What came of one call: the text for the model, and the HTTP status the reference would have answered with."""
+
+    output: str
+    status: int = 200
+
+
+def tool(function: F) -> F:
+    """Mark a method of an `Environment` as a tool.
+
+    Parameters called `task`, `state` and `context` are filled in by the worker; the others are the tool's arguments,
+    checked by pydantic in its lenient mode. The result (JSON-like, a pydantic model, or `Text`) is what the model reads.
+    A tool may change `state` in place; the worker carries it on. It may be `def` or `async def`.
+    """
+    setattr(function, _MARK, True)
+    return function
+
+
+@dataclass(frozen=True, slots=True)
+class BoundTool:
+    """One tool of one environment."""
+
+    name: str
+    description: str
+    arguments: type[BaseModel]
+    function: Callable[..., Any]
+    injected: tuple[str, ...]
+
+    def schema(self) -> dict[str, Any]:
+        """The function tool of platform.md A2, derived from the signature."""
+        parameters = self.arguments.model_json_schema()
+        parameters.pop("title", None)
+        for prop in parameters.get("properties", {}).values():
+            prop.pop("title", None)
+        parameters |= {"type": "object", "additionalProperties": False}
+        parameters.setdefault("properties", {})
+        parameters.setdefault("required", [])
+        return {"type": "function", "name": self.name, "description": self.description, "parameters": parameters, "strict": True}
+
+    def call(self, arguments: Any, given: Mapping[str, Any]) -> Any | Awaitable[Any]:
+        """Run the tool; raises `pydantic.ValidationError` when the arguments do not fit, and whatever the tool raises."""
+        checked = self.arguments.model_validate(arguments)
+        values = {name: getattr(checked, name) for name in self.arguments.model_fields}
+        return self.function(**values, **{name: given[name] for name in self.injected})
+
+
+def tools_of(owner: object) -> dict[str, BoundTool]:
+    """The tools of an environment, by name, in order of definition."""
+    found = {}
+    for cls in reversed(type(owner).__mro__):
+        for name, member in vars(cls).items():
+            if getattr(member, _MARK, False):
+                found[name] = _bind(name, getattr(owner, name))
+    return found
+
+
+def decode_arguments(text: str) -> tuple[Any, ToolReply | None]:
+    """The arguments in a call's text, or the reply the model gets when they are not JSON (agents.md, simple_agent 5)."""
+    try:
+        return json.loads(text), None
+    except (ValueError, RecursionError) as e:
+        error = jsontext.dumps({"error": f"Invalid tool call arguments: {e!r}"}).decode()
+        return None, ToolReply(error, status=400)
+
+
+def argument_errors(error: ValidationError, arguments: Any) -> ToolReply:
+    """The 422 text of arguments that do not fit."""
+    if arguments is None:
+        detail: list[dict[str, Any]] = [{"type": "missing", "loc": ["body"], "msg": "Field required", "input": None}]
+    else:
+        detail = [_detail(e) for e in error.errors(include_url=False)]
+    return ToolReply(jsontext.dumps({"detail": detail}).decode(), status=422)
+
+
+def as_text(result: Any) -> str:
+    """A tool's result as the model reads it: compact JSON, non-ASCII unescaped; `Text` as it is."""
+    if isinstance(result, Text):
+        return result.text
+    if isinstance(result, BaseModel):
+        result = result.model_dump(mode="json")
+    return jsontext.dumps(result).decode()
+
+
+def _detail(error: Mapping[str, Any]) -> dict[str, Any]:
+    kind, message = error["type"], error["msg"]
+    if kind in ("model_type", "dict_type"):
+        # What FastAPI's body parsing says, which is what models have been trained on.
+        kind, message = "model_attributes_type", "Input should be a valid dictionary or object to extract fields from"
+    detail = {"type": kind, "loc": ["body", *error["loc"]], "msg": message, "input": error["input"]}
+    if kind != "model_attributes_type" and "ctx" in error:
+        detail["ctx"] = {k: v if isinstance(v, str | int | float) else str(v) for k, v in error["ctx"].items()}
+    return detail
+
+
+def _bind(name: str, method: Callable[..., Any]) -> BoundTool:
+    hints = get_type_hints(method, include_extras=True)
+    parameters = inspect.signature(method).parameters.values()
+    fields: dict[str, Any] = {
+        p.name: (hints.get(p.name, Any), ... if p.default is inspect.Parameter.empty else p.default)
+        for p in parameters
+        if p.name not in _INJECTED
+    }
+    arguments = create_model(f"{name}_arguments", **fields)
+    injected = tuple(p.name for p in parameters if p.name in _INJECTED)
+    return BoundTool(name, inspect.getdoc(method) or "", arguments, method, injected)
+
+
