@@ -107,7 +107,11 @@ class Registry:
 def environment_class(entry: Entry) -> type[Environment]:
     """The class of an environment: the one subclass of `Environment` that its module defines."""
     module = importlib.import_module(f"{entry.package}.environment")
-    own = [c for c in vars(module).values() if isinstance(c, type) and issubclass(c, Environment) and c.__module__ == module.__name__]
+    own = [
+        c
+        for c in vars(module).values()
+        if isinstance(c, type) and issubclass(c, Environment) and c.__module__ == module.__name__
+    ]
     if not own:
         raise DataError(f"{module.__name__} defines no Environment")
     return own[-1]

@@ -68,7 +68,13 @@ class BoundTool:
         parameters |= {"type": "object", "additionalProperties": False}
         parameters.setdefault("properties", {})
         parameters.setdefault("required", [])
-        return {"type": "function", "name": self.name, "description": self.description, "parameters": parameters, "strict": True}
+        return {
+            "type": "function",
+            "name": self.name,
+            "description": self.description,
+            "parameters": parameters,
+            "strict": True,
+        }
 
     def call(self, arguments: Any, given: Mapping[str, Any]) -> Any | Awaitable[Any]:
         """Run the tool; raises `pydantic.ValidationError` when the arguments do not fit, and whatever the tool raises."""
@@ -136,5 +142,3 @@ def _bind(name: str, method: Callable[..., Any]) -> BoundTool:
     arguments = create_model(f"{name}_arguments", **fields)
     injected = tuple(p.name for p in parameters if p.name in _INJECTED)
     return BoundTool(name, inspect.getdoc(method) or "", arguments, method, injected)
-
-

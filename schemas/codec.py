@@ -51,11 +51,13 @@ def decode(data: bytes, cls: type[E]) -> E:
     known = _readers(cls)
     schema = known.get(data[2:_HEADER])
     if schema is None:
-        raise DataError(f"unknown Avro schema {data[2:_HEADER].hex()} (known for {cls.__name__}: {', '.join(k.hex() for k in known)})")
+        raise DataError(
+            f"unknown Avro schema {data[2:_HEADER].hex()} (known for {cls.__name__}: {', '.join(k.hex() for k in known)})"
+        )
     newest = _writers()[cls].schema
     try:
         fields = fastavro.schemaless_reader(io.BytesIO(data[_HEADER:]), schema, None if schema is newest else newest)
-        return cls(**typing.cast(dict[str, Any], fields))
+        return cls(**typing.cast("dict[str, Any]", fields))
     except (EOFError, ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError) as e:
         raise DataError(f"{cls.__name__} event cannot be decoded: {e}") from e
 
