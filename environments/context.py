@@ -84,9 +84,7 @@ class Context:
         """The model client called `name`; raises `InfrastructureError` when this worker has none."""
         client = self.models.get(name)
         if client is None:
-            raise InfrastructureError(
-                f"no model named {name!r} is configured (there are: {', '.join(self.models) or 'none'})"
-            )
+            raise InfrastructureError(f"no model named {name!r} is configured (there are: {', '.join(self.models) or 'none'})")
         return client
 
     @property

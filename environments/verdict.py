@@ -21,16 +21,16 @@ class Verdict:
 
     def __init__(
         self,
-        reward: float,
+        reward: object,
         *,
-        components: Mapping[str, float] | None = None,
+        components: Mapping[str, Any] | None = None,
         mask_sample: bool = False,
         **fields: Any,
     ) -> None:
         for name, value in {"reward": reward, **(components or {})}.items():
             if not isinstance(value, int | float) or not math.isfinite(value):
                 raise VerifierError(f"{name} must be a finite number, found {value!r}", retryable=False)
-        self.reward = float(reward)
+        self.reward = float(reward)  # type: ignore[arg-type]  # checked above
         self.components = components
         self.mask_sample = mask_sample
         self.fields = fields

@@ -9,9 +9,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import sys
 import types
 import typing
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from schemas.events import EVENTS
@@ -76,16 +78,15 @@ def _type(hint: object, seen: set[str]) -> Any:
 
 def main() -> None:
     """Write the next version of every schema whose class has changed."""
-    folder = resources.files("schemas").joinpath("avsc")
+    folder = Path(__file__).parent / "avsc"
     for cls in EVENTS:
         known = versions(file_stem(cls))
         schema = schema_of(cls)
         if schema in known.values():
             continue
-        path = folder.joinpath(f"{file_stem(cls)}.v{max(known, default=0) + 1}.avsc")
-        with open(str(path), "w", encoding="utf-8") as out:
-            out.write(json.dumps(schema, indent=2) + "\n")
-        print(f"wrote {path}")
+        path = folder / f"{file_stem(cls)}.v{max(known, default=0) + 1}.avsc"
+        path.write_text(json.dumps(schema, indent=2) + "\n", encoding="utf-8")
+        sys.stdout.write(f"wrote {path}\n")
 
 
 if __name__ == "__main__":

@@ -43,7 +43,8 @@ class Rollout:
     `turn` counts the model calls made. `settled` are the claims of the conversation's settled prefix in order, `items`
     the comma-separated JSON items after it. `memory` is the agent's own state, `env_state` the environment's, `usage`
     the summed usage, `reply` the last model reply without its output (kept only when the rollout may end on it): JSON
-    each, empty when there is none. `done` says that the environment has ended the rollout. Times are epoch milliseconds; a `deadline_ms` of 0 means none.
+    each, empty when there is none. `done` says that the environment has ended the rollout. Times are epoch
+    milliseconds; a `deadline_ms` of 0 means none.
     """
 
     ref: RolloutRef

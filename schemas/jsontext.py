@@ -1,7 +1,7 @@
-"""JSON in and out: fast on the ordinary path, never lossy on the odd one.
+r"""JSON in and out: fast on the ordinary path, never lossy on the odd one.
 
 Owns the two rules of platform.md A6: non-finite numbers are not JSON, and a lone surrogate in a model's or tool's text
-is written as a `\\uXXXX` escape instead of killing the writer.
+is written as a `\uXXXX` escape instead of killing the writer.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import json
 import math
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import orjson
@@ -50,9 +51,9 @@ def non_finite_paths(value: Any, path: str = "") -> list[str]:
     if isinstance(value, float):
         return [] if math.isfinite(value) else [path]
     if isinstance(value, dict):
-        children = value.items()
+        children: Iterable[tuple[Any, Any]] = value.items()
     elif isinstance(value, list | tuple):
-        children = ((str(i), v) for i, v in enumerate(value))
+        children = enumerate(value)
     else:
         return []
     return [p for k, v in children for p in non_finite_paths(v, f"{path}.{k}" if path else str(k))]

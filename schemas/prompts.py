@@ -91,9 +91,7 @@ def _from_bare_row(row: dict[str, Any], data: bytes, place: Place) -> Task:
 def _from_json_event(value: dict[str, Any], place: Place) -> Task:
     unknown = sorted(value.keys() - _FIELDS)
     if unknown:
-        raise DataError(
-            f"unknown key {', '.join(unknown)} in the prompt event; it may have {', '.join(sorted(_FIELDS))}"
-        )
+        raise DataError(f"unknown key {', '.join(unknown)} in the prompt event; it may have {', '.join(sorted(_FIELDS))}")
     row = check_row(value["row"])
     try:
         prompt = _PROMPT.validate_python({**value, "row": b""})

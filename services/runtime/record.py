@@ -6,9 +6,12 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from aiokafka import ConsumerRecord, TopicPartition
+import aiokafka
+from aiokafka import TopicPartition
 
 __all__ = ["ConsumerRecord", "Outgoing", "Outputs", "Step", "TopicPartition"]
+
+ConsumerRecord = aiokafka.ConsumerRecord[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
