@@ -74,7 +74,7 @@ class RolloutRef:
 
 def is_id(text: str) -> bool:
     """Whether `text` may be a run id or an explicit rollout id."""
-    return len(text) <= MAX_ID_LENGTH and _ID.match(text) is not None
+    return len(text) <= MAX_ID_LENGTH and _ID.fullmatch(text) is not None
 
 
 def task_id_at(place: Place) -> str:
