@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_type_hints
 
@@ -19,6 +19,14 @@ from schemas import jsontext
 F = TypeVar("F", bound=Callable[..., Any])
 
 NOT_FOUND = '{"detail":"Not Found"}'
+
+MAX_ERRORS = 100
+"""Argument errors told to the model at most. Each repeats a piece of the input, so a megabyte of wrong list elements would
+otherwise come back as fifty; nobody acts on the hundredth."""
+
+RESERVED = frozenset({"seed", "respond", "verify", "verify_group", "call_unknown_tool"})
+"""Methods of an environment that a policy must never reach, even if someone marks them as tools."""
+
 _MARK = "__rollstream_tool__"
 _INJECTED = ("self", "task", "state", "context")
 
@@ -42,8 +50,10 @@ def tool(function: F) -> F:
     """Mark a method of an `Environment` as a tool.
 
     Parameters called `task`, `state` and `context` are filled in by the worker; the others are the tool's arguments,
-    checked by pydantic in its lenient mode. The result (JSON-like, a pydantic model, or `Text`) is what the model reads.
-    A tool may change `state` in place; the worker carries it on. It may be `def` or `async def`.
+    checked by pydantic in its lenient mode (`Annotated[str, Field(alias="state")]` for an argument with one of those
+    names). The result is what the model reads: JSON-like or a pydantic model as compact JSON, `Text` and `ToolReply` as
+    they are. A tool may change `state` in place; the worker carries it on. It may be `def` or `async def`. A tool without
+    arguments ignores whatever it is given.
     """
     setattr(function, _MARK, True)
     return function
@@ -76,10 +86,17 @@ class BoundTool:
             "strict": True,
         }
 
-    def call(self, arguments: Any, given: Mapping[str, Any]) -> Any | Awaitable[Any]:
-        """Run the tool; raises `pydantic.ValidationError` when the arguments do not fit, and whatever the tool raises."""
-        checked = self.arguments.model_validate(arguments)
-        values = {name: getattr(checked, name) for name in self.arguments.model_fields}
+    def check(self, arguments: Any) -> dict[str, Any]:
+        """The arguments by parameter name, converted; raises `pydantic.ValidationError` when they do not fit."""
+        fields = self.arguments.model_fields
+        if not fields:
+            return {}
+        # from_attributes gives a body that is no object the text that models have been trained on (FastAPI's).
+        checked = self.arguments.model_validate(arguments, from_attributes=True)
+        return {name: getattr(checked, name) for name in fields}
+
+    def run(self, values: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+        """Call the tool with checked arguments and what it asks for of `given`; an awaitable when it is `async def`."""
         return self.function(**values, **{name: given[name] for name in self.injected})
 
 
@@ -89,6 +106,8 @@ def tools_of(owner: object) -> dict[str, BoundTool]:
     for cls in reversed(type(owner).__mro__):
         for name, member in vars(cls).items():
             if getattr(member, _MARK, False):
+                if name in RESERVED:
+                    raise TypeError(f"{type(owner).__name__}.{name} cannot be a tool: the name belongs to the environment")
                 found[name] = _bind(name, getattr(owner, name))
     return found
 
@@ -107,7 +126,7 @@ def argument_errors(error: ValidationError, arguments: Any) -> ToolReply:
     if arguments is None:
         detail: list[dict[str, Any]] = [{"type": "missing", "loc": ["body"], "msg": "Field required", "input": None}]
     else:
-        detail = [_detail(e) for e in error.errors(include_url=False)]
+        detail = [_detail(e) for e in error.errors(include_url=False)[:MAX_ERRORS]]
     return ToolReply(jsontext.dumps({"detail": detail}).decode(), status=422)
 
 
@@ -121,12 +140,8 @@ def as_text(result: Any) -> str:
 
 
 def _detail(error: Mapping[str, Any]) -> dict[str, Any]:
-    kind, message = error["type"], error["msg"]
-    if kind in ("model_type", "dict_type"):
-        # What FastAPI's body parsing says, which is what models have been trained on.
-        kind, message = "model_attributes_type", "Input should be a valid dictionary or object to extract fields from"
-    detail = {"type": kind, "loc": ["body", *error["loc"]], "msg": message, "input": error["input"]}
-    if kind != "model_attributes_type" and "ctx" in error:
+    detail = {"type": error["type"], "loc": ["body", *error["loc"]], "msg": error["msg"], "input": error["input"]}
+    if "ctx" in error:
         detail["ctx"] = {k: v if isinstance(v, str | int | float) else str(v) for k, v in error["ctx"].items()}
     return detail
 

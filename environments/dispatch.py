@@ -1,0 +1,157 @@
+"""Calling an environment: the one way from a row to a task, from a call to a tool reply, from a verifier to a verdict.
+
+Workers and the test harness both go through here. Invariant: whatever a model writes becomes text that it can read or one
+`RolloutError`; no other exception of an environment leaves these functions, and only names in `environment.tools` are tools.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from environments.context import Context
+from environments.environment import Environment, Member, Move, Seed
+from environments.response import Response
+from environments.tools import NOT_FOUND, BoundTool, ToolReply, argument_errors, as_text, decode_arguments
+from environments.verdict import Verdict
+from schemas import jsontext
+from schemas.errors import DataError, InfrastructureError, RolloutError, ToolError, VerifierError
+from schemas.events import ToolCall
+from schemas.rows import describe
+
+_NOT_FOUND = ToolReply(NOT_FOUND, status=404)
+
+
+def read_task(environment: Environment, row: Mapping[str, Any]) -> BaseModel:
+    """The environment's task in a row; raises `DataError` that names the field when the row does not fit."""
+    try:
+        return environment.Task.model_validate(row)
+    except ValidationError as e:
+        raise DataError(describe(e, "row")) from e
+
+
+def first_state(environment: Environment, seed: Seed) -> BaseModel | None:
+    """The state a rollout begins with: the seed's, else an empty `State` when the environment has one."""
+    if seed.state is not None or environment.State is None:
+        return seed.state
+    return environment.State()
+
+
+async def run_seed(environment: Environment, task: Any, context: Context) -> Seed:
+    """The environment's seed; anything it raises that is not a `RolloutError` becomes an `InfrastructureError`."""
+    with _blaming(InfrastructureError, environment, "seed"):
+        seed = await _settled(environment.seed(task, context))
+    if not isinstance(seed, Seed):
+        raise InfrastructureError(f"seed of {_name(environment)} returned {type(seed).__name__}, not a Seed", retryable=False)
+    return seed
+
+
+async def run_respond(environment: Environment, task: Any, response: Response, state: Any, context: Context) -> Move:
+    """The environment's move; anything it raises that is not a `RolloutError` becomes a `ToolError`."""
+    with _blaming(ToolError, environment, "respond"):
+        move = await _settled(environment.respond(task, response, state, context))
+    if not isinstance(move, Move):
+        raise ToolError(f"respond of {_name(environment)} returned {type(move).__name__}, not a Move", retryable=False)
+    return move
+
+
+async def run_verify(environment: Environment, task: Any, response: Response, state: Any, context: Context) -> Verdict:
+    """The verdict on a rollout; anything the verifier raises that is not a `RolloutError` becomes a `VerifierError`."""
+    with _blaming(VerifierError, environment, "verify"):
+        verdict = await _settled(environment.verify(task, response, state, context))
+    if not isinstance(verdict, Verdict):
+        raise VerifierError(f"verify of {_name(environment)} returned {type(verdict).__name__}, not a Verdict", retryable=False)
+    return verdict
+
+
+async def run_verify_group(environment: Environment, members: Sequence[Member], context: Context) -> list[Verdict]:
+    """A verdict for each member, in their order; errors as in `run_verify`."""
+    with _blaming(VerifierError, environment, "verify_group"):
+        verdicts = list(await _settled(environment.verify_group(members, context)))
+    if len(verdicts) != len(members) or not all(isinstance(v, Verdict) for v in verdicts):
+        raise VerifierError(f"verify_group of {_name(environment)} must give {len(members)} verdicts", retryable=False)
+    return verdicts
+
+
+async def run_tool(environment: Environment, call: ToolCall, task: Any, state: Any, context: Context) -> ToolReply:
+    """Answer one call. `state` is changed in place by the tool.
+
+    Raises `ToolError` when the tool raised and the environment does not tell the model (`tool_errors`), and any other
+    `RolloutError` that the tool raised itself.
+    """
+    reply = start_tool(environment, call, task, state, context)
+    return reply if isinstance(reply, ToolReply) else await reply
+
+
+def start_tool(
+    environment: Environment, call: ToolCall, task: Any, state: Any, context: Context
+) -> ToolReply | Awaitable[ToolReply]:
+    """`run_tool` without an event loop: answers at once for a plain `def` tool, with an awaitable for an `async def` one.
+
+    Raises as `run_tool` does.
+    """
+    arguments, refused = decode_arguments(call.arguments)
+    if refused is not None:
+        return refused
+    tool = environment.tools.get(call.name)
+    values: Mapping[str, Any] = {}
+    if tool is not None:
+        try:
+            values = tool.check(arguments)
+        except ValidationError as e:
+            return argument_errors(e, arguments)
+    try:
+        if tool is None:
+            result = environment.call_unknown_tool(call.name, arguments, task, state, context)
+        else:
+            result = tool.run(values, {"task": task, "state": state, "context": context})
+        return _later(environment, tool, call, result) if inspect.isawaitable(result) else _reply(tool, result)
+    except RolloutError:
+        raise
+    except Exception as e:  # noqa: BLE001 - whatever a tool raises is told to the model or ends the rollout
+        return _raised(environment, call, e)
+
+
+async def _later(environment: Environment, tool: BoundTool | None, call: ToolCall, result: Awaitable[Any]) -> ToolReply:
+    try:
+        return _reply(tool, await result)
+    except RolloutError:
+        raise
+    except Exception as e:  # noqa: BLE001 - whatever a tool raises is told to the model or ends the rollout
+        return _raised(environment, call, e)
+
+
+def _reply(tool: BoundTool | None, result: Any) -> ToolReply:
+    if isinstance(result, ToolReply):
+        return result
+    if tool is None and result is None:
+        return _NOT_FOUND
+    return ToolReply(as_text(result))
+
+
+def _raised(environment: Environment, call: ToolCall, error: Exception) -> ToolReply:
+    if environment.tool_errors == "tell_model":
+        return ToolReply(jsontext.dumps(repr(error)).decode(), status=500)
+    raise ToolError(f"tool {call.name!r} of {_name(environment)} raised {error!r}") from error
+
+
+@contextmanager
+def _blaming(error: type[RolloutError], environment: Environment, method: str) -> Iterator[None]:
+    try:
+        yield
+    except RolloutError:
+        raise
+    except Exception as e:
+        raise error(f"{method} of {_name(environment)} raised {e!r}") from e
+
+
+async def _settled(result: Any) -> Any:
+    return await result if inspect.isawaitable(result) else result
+
+
+def _name(environment: Environment) -> str:
+    return type(environment).__name__
