@@ -1,0 +1,1 @@
+"""Reading rules that several environments share."""

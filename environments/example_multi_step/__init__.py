@@ -1,0 +1,1 @@
+"""Several tool calls in order: look up a number for each synonym of a term, then submit the numbers."""

@@ -1,0 +1,1 @@
+"""A counter per rollout that the policy must bring to a target."""

@@ -1,0 +1,1 @@
+"""The smallest environment with a tool: every rollout scores 1.0."""
