@@ -26,6 +26,11 @@ DEFAULT_FILES = ("rollstream.toml", "rollstream.yaml", "rollstream.yml")
 
 FILE_VARIABLE = f"{ENV_PREFIX}CONFIG"
 
+OTHER_VARIABLES = frozenset(
+    ENV_PREFIX + name for name in ("CONFIG", "BROKER_DIR", "CACHE_DIR", "JAVA", "KAFKA_HOME", "MAVEN_REPOSITORY")
+)
+"""Ours, and no settings: this file's name, and what the local broker runs on (`rollstream.broker`)."""
+
 _NEAR = 0.85
 """How like a setting's a variable's name must be before we call it a misspelling. Other programs own names that begin
 like ours: Kubernetes gives every pod `ROLLSTREAM_AGENT_SERVICE_HOST` for a service called rollstream-agent."""
@@ -167,7 +172,7 @@ def _nearest(path: list[str]) -> str:
 def _misspelt_variables(environ: Mapping[str, str]) -> list[str]:
     """Variables that are meant for us and name no setting. Those of a known section are caught by its model."""
     known = [variable(k) for k, _ in leaves(Settings.model_construct())]
-    ours = {*known, *(variable(name) for name in Settings.model_fields), FILE_VARIABLE}
+    ours = {*known, *(variable(name) for name in Settings.model_fields), *OTHER_VARIABLES}
     problems = []
     for name in sorted(n.upper() for n in environ if n.upper().startswith(ENV_PREFIX)):
         section = name.removeprefix(ENV_PREFIX).split(ENV_DELIMITER)[0].lower()

@@ -7,10 +7,13 @@ code that holds one never checks a setting again. Times are in seconds, sizes in
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from services.runtime.connection import Connection
 
 ENV_PREFIX = "ROLLSTREAM_"
 ENV_DELIMITER = "__"
@@ -41,22 +44,30 @@ class Kafka(Section):
     bootstrap_servers: str | None = Field(None, min_length=1, description="HOST:PORT, several by comma")
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
-    sasl_username: str | None = None
-    sasl_password: SecretStr | None = None
-    ssl_cafile: str | None = Field(None, description="authority that signed the broker's certificate (PEM)")
-    ssl_certfile: str | None = Field(None, description="our certificate (PEM), when the broker asks for one")
-    ssl_keyfile: str | None = None
-    ssl_keyfile_password: SecretStr | None = None
+    username: str | None = None
+    password: SecretStr | None = None
+    ca_file: Path | None = Field(None, description="authorities that sign the brokers' certificates (PEM)")
+    cert_file: Path | None = Field(None, description="our certificate (PEM), when the broker asks for one")
+    key_file: Path | None = Field(None, description="its private key (PEM)")
 
     @model_validator(mode="after")
-    def _sasl_is_whole(self) -> Kafka:
-        if self.security_protocol.startswith("SASL") and not (
-            self.sasl_mechanism and self.sasl_username and self.sasl_password
-        ):
-            raise ValueError(f"{self.security_protocol} needs sasl_mechanism, sasl_username and sasl_password")
-        if self.sasl_mechanism and not self.security_protocol.startswith("SASL"):
-            raise ValueError(f"sasl_mechanism needs security_protocol SASL_PLAINTEXT or SASL_SSL, not {self.security_protocol}")
+    def _is_consistent(self) -> Kafka:
+        if self.bootstrap_servers:
+            self.connection(self.bootstrap_servers)
         return self
+
+    def connection(self, bootstrap_servers: str) -> Connection:
+        """The connection to `bootstrap_servers` with this login; raises `BadConnectionError` (a `ValueError`)."""
+        return Connection(
+            bootstrap_servers,
+            self.security_protocol,
+            self.sasl_mechanism,
+            self.username,
+            self.password.get_secret_value() if self.password else None,
+            self.ca_file,
+            self.cert_file,
+            self.key_file,
+        )
 
 
 class TopicNames(Section):
@@ -142,11 +153,13 @@ class Log(Section):
 
 
 class Broker(Section):
-    """The local broker: where it keeps its data, and what it runs on when not on the packages we fetch."""
+    """The local broker's data.
 
-    data_dir: str | None = Field(None, min_length=1, description="unset: .rollstream/kafka in the working directory")
-    kafka_home: str | None = Field(None, min_length=1, description="an unpacked Apache Kafka instead of the fetched one")
-    java: str | None = Field(None, min_length=1, description="a java executable instead of the packaged one")
+    What it runs on (Java, Kafka's jars, the cache) is named by variables of its own, which `rollstream broker --help`
+    lists: they belong to the machine, not to a pipeline.
+    """
+
+    data_dir: Path | None = Field(None, description="unset: a folder of this user's data directory")
 
 
 class Settings(BaseSettings):

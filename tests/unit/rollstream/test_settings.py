@@ -65,7 +65,11 @@ def test_the_file_can_be_named_by_a_variable(monkeypatch: pytest.MonkeyPatch, tm
             "admission: low_water (9000) must be below high_water (8192) (file rollstream.toml)",
         ),
         ("delivery = 'twice'\n", "delivery: Input should be 'exactly_once' or 'at_least_once' (file rollstream.toml)"),
-        ("[kafka]\nsecurity_protocol = 'SASL_SSL'\n", "kafka: SASL_SSL needs sasl_mechanism, sasl_username and sasl_password"),
+        (
+            "kafka = {bootstrap_servers = 'h:1', security_protocol = 'SASL_SSL'}\n",
+            "kafka: sasl_mechanism is None; it must be one of",
+        ),
+        ("[kafka]\nbootstrap_servers = 'nohost'\n", "kafka: bootstrap_servers has 'nohost'; write host:port"),
         ("[deadlines]\ntool_timeout_s = -1\n", "deadlines.tool_timeout_s: Input should be greater than 0"),
     ],
 )
@@ -94,8 +98,10 @@ def test_a_misspelt_variable_is_an_error(monkeypatch: pytest.MonkeyPatch, name: 
     assert expected in str(e.value)
 
 
-@pytest.mark.parametrize("name", ["ROLLSTREAM_AGENT_SERVICE_HOST", "ROLLSTREAM_VERIFIER_PORT_8080_TCP_ADDR"])
-def test_variables_that_kubernetes_sets_are_not_ours(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["ROLLSTREAM_AGENT_SERVICE_HOST", "ROLLSTREAM_VERIFIER_PORT_8080_TCP_ADDR", "ROLLSTREAM_BROKER_DIR"]
+)
+def test_variables_of_others_are_left_alone(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "10.0.0.1")
     load()
 
