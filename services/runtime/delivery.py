@@ -7,7 +7,7 @@ together; when it raises, the lane must `open` again before it goes on, and `ope
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from services.runtime.record import Outgoing, TopicPartition
@@ -15,20 +15,30 @@ from services.runtime.record import Outgoing, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a partition is: every delivered record below `offset` is finished, and so are those in `beyond`.
+    """How far a partition is: everything below `offset` is finished, and so is `offset + i` for each bit i of `finished`.
 
-    `offset` None means that nothing was ever committed: begin where the consumer's reset policy says.
+    `offset` None means that nothing was ever committed: begin with the first record there is.
     """
 
     offset: int | None = None
-    beyond: frozenset[int] = field(default_factory=frozenset)
+    finished: int = 0
+
+    @property
+    def beyond(self) -> list[int]:
+        """The finished offsets beyond `offset`, in order."""
+        base, bits = self.offset or 0, self.finished
+        return [base + i for i in range(bits.bit_length()) if bits >> i & 1]
 
 
 class FencedError(Exception):
     """Another worker owns the partition now. The lane drops what it holds, quietly."""
 
 
-class UnreadablePositionError(Exception):
+class StopWorkerError(Exception):
+    """Going on would lose or double something: the worker stops with this message, and nothing is lost."""
+
+
+class UnreadablePositionError(StopWorkerError):
     """The committed metadata cannot be decoded: exactly-once stops rather than risk doing work twice."""
 
 

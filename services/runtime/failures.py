@@ -1,0 +1,120 @@
+"""Failure events: every way in which a stage gives up on a rollout or a message (design §2, "one bad thing costs one thing").
+
+Invariant: an exception becomes exactly one record in `failures`, with its class, its reason and what the record held.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from schemas import codec, headers
+from schemas.errors import FailureClass, Outcome, RolloutError
+from schemas.events import Failure, Payload, Rollout, ToolCalls, Trajectory, Turn
+from schemas.identity import DEFAULT_RUN, Place, RolloutRef
+from schemas.topics import INLINE_LIMIT
+from services.runtime.record import ConsumerRecord, Outgoing, Outputs
+
+_MAX_TEXT = 4_000
+"""Characters of a message or detail that are kept: enough for a server's error page, not enough to fill the topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """Makes the failure records of one stage. `blame` is the class of an exception that carries none."""
+
+    topic: str
+    stage: str
+    blame: FailureClass
+    now: Callable[[], float] = time.time
+
+    def of_rollout(self, error: Exception, rollout: Rollout | Trajectory, record: ConsumerRecord) -> Outgoing:
+        """The failure of a rollout that was understood; what the policy had said by then goes with it."""
+        response = rollout.response if isinstance(rollout, Trajectory) else Payload(_cut(rollout.items))
+        event = self._event(
+            error,
+            record,
+            rollout.ref,
+            environment=rollout.environment,
+            agent=rollout.agent,
+            source=rollout.source,
+            elapsed_ms=max(0, self._now_ms() - rollout.admitted_ms),
+            row=rollout.row,
+            response=response,
+        )
+        return self._outgoing(event, rollout.ref, record)
+
+    def of_ref(
+        self, error: Exception, ref: RolloutRef, record: ConsumerRecord, row: bytes, environment: str, agent: str
+    ) -> Outgoing:
+        """The failure of a rollout that has an identity and has not begun."""
+        source = place_of(record)
+        event = self._event(error, record, ref, environment=environment, agent=agent, source=source, row=Payload(_cut(row)))
+        return self._outgoing(event, ref, record)
+
+    def of_record(self, error: Exception, record: ConsumerRecord) -> Outgoing:
+        """The failure of a record that could not be read: its bytes are kept."""
+        event = self._event(error, record, None, source=place_of(record), original=Payload(_cut(record.value or b"")))
+        return self._outgoing(event, None, record)
+
+    def of_step(self, record: ConsumerRecord, error: Exception) -> Outputs:
+        """The failure of a record whose step raised or ran over: of its rollout when that can be read."""
+        for cls in (Turn, ToolCalls, Trajectory):
+            try:
+                event = codec.decode(record.value or b"", cls)
+            except RolloutError:
+                continue
+            return [self.of_rollout(error, event if isinstance(event, Trajectory) else event.rollout, record)]
+        return [self.of_record(error, record)]
+
+    def _event(self, error: Exception, record: ConsumerRecord, ref: RolloutRef | None, **more: object) -> Failure:
+        known = isinstance(error, RolloutError)
+        run = headers.value(record.headers, headers.RUN) or DEFAULT_RUN.encode()
+        return Failure(
+            run_id=ref.run_id if ref else run.decode("utf-8", "replace"),
+            failure_class=str(error.failure_class if isinstance(error, RolloutError) else self._class_of(error)),
+            outcome=str(error.outcome if isinstance(error, RolloutError) else Outcome.FAILED),
+            stage=self.stage,
+            error_type=type(error).__name__,
+            message=_text(str(error) if known else repr(error)),
+            detail=_text(getattr(error, "detail", "")),
+            retryable=error.retryable if isinstance(error, RolloutError) else True,
+            failed_ms=self._now_ms(),
+            ref=ref,
+            place=place_of(record),
+            **more,  # type: ignore[arg-type]
+        )
+
+    def _class_of(self, error: Exception) -> FailureClass:
+        return FailureClass.TIMEOUT if isinstance(error, TimeoutError) else self.blame
+
+    def _outgoing(self, event: Failure, ref: RolloutRef | None, record: ConsumerRecord) -> Outgoing:
+        more = [(headers.OUTCOME, event.outcome.encode()), *trace_of(record)]
+        if ref is None:
+            return Outgoing(self.topic, record.key, codec.encode(event), [(headers.RUN, event.run_id.encode()), *more])
+        return Outgoing(self.topic, ref.task_key, codec.encode(event), headers.of(ref, *more))
+
+    def _now_ms(self) -> int:
+        return int(self.now() * 1000)
+
+
+def place_of(record: ConsumerRecord) -> Place:
+    """Where a record lies."""
+    return Place(record.topic, record.partition, record.offset)
+
+
+def trace_of(record: ConsumerRecord) -> list[tuple[str, bytes]]:
+    """The record's trace context, to be passed on."""
+    value = headers.value(record.headers, headers.TRACE)
+    return [] if value is None else [(headers.TRACE, value)]
+
+
+def _cut(data: bytes) -> bytes:
+    return data[:INLINE_LIMIT]
+
+
+def _text(text: str) -> str:
+    """Text that Avro can hold: lone surrogates escaped, cut to a bound."""
+    cut = text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}… ({len(text):,} characters)"
+    return cut.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,191 @@
+"""One assigned partition: what was delivered, what is being worked on, what waits to be committed.
+
+This is the heart of the pipeline. A record passes through four places, each a dict by offset:
+
+    queued ──► running ──► outbox ──► committing ──► gone
+      accept     take        finish     group commit
+
+Invariants:
+
+- *Out of order inside, in order outside.* Work finishes in any order; what is committed is a `Position`: an offset below
+  which everything is finished, and the finished set beyond it.
+- *Group commit.* The outbox waits until the previous commit has ended and then goes as one. There is no timer: at low
+  load the delay is one commit, at high load the batches grow.
+- *Outputs and position are one.* An offset counts as finished only in the commit that carries its outputs.
+- *Only an open lane accepts and commits.* Between revocation and assignment a lane is suspended: its work goes on, since
+  most rebalances give the partition straight back, but nothing is accepted or committed. Opening reads what is committed
+  and keeps just the work that nobody has finished meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from services.runtime.completion import Completion
+from services.runtime.delivery import Delivery, Position
+from services.runtime.record import ConsumerRecord, Outputs, TopicPartition
+
+
+class LaneState(Enum):
+    """Whether a lane may accept and commit."""
+
+    SUSPENDED = "suspended"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+@dataclass(slots=True)
+class Work:
+    """One record being worked on; `started` is loop time in seconds, `overdue` set when its deadline cancelled it."""
+
+    record: ConsumerRecord
+    task: asyncio.Task[None]
+    started: float
+    overdue: bool = False
+
+
+class Lane:
+    """The records of one partition between delivery and commit.
+
+    `on_commit` is called after each commit with the number of records it finished, `on_error` when a commit raised;
+    the lane is suspended by then and its uncommitted outputs are back in the outbox. `on_finished` is called for each
+    delivered record that needs no work any more.
+    """
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        delivery: Delivery,
+        *,
+        on_commit: Callable[[Lane, int], None],
+        on_error: Callable[[Lane, Exception], None],
+        on_finished: Callable[[ConsumerRecord], None] | None = None,
+    ) -> None:
+        self.partition = partition
+        self.state = LaneState.SUSPENDED
+        self.epoch = 0
+        self.read_from: int | None = None
+        self.queued: dict[int, ConsumerRecord] = {}
+        self.running: dict[int, Work] = {}
+        self.outbox: dict[int, Outputs] = {}
+        self.committing: dict[int, Outputs] = {}
+        self._delivery = delivery
+        self._completion = Completion(Position())
+        self._on_commit = on_commit
+        self._on_error = on_error
+        self._on_finished = on_finished
+        self._committer: asyncio.Task[None] | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """Records accepted and not yet committed."""
+        return len(self.queued) + len(self.running) + len(self.outbox) + len(self.committing)
+
+    @property
+    def is_open(self) -> bool:
+        return self.state is LaneState.OPEN
+
+    def has_room(self, more: int) -> bool:
+        """Whether `more` records could be delivered without outgrowing the commit's metadata."""
+        return self._completion.has_room(more)
+
+    async def take_over(self) -> Position:
+        """Fence the previous owner and read how far the partition is. Raises whatever the delivery raises."""
+        return await self._delivery.open()
+
+    def open(self, position: Position, epoch: int, replay: int = 0) -> None:
+        """Go on from `position`, keeping the work that nobody has finished meanwhile.
+
+        `epoch` numbers this opening; `replay` is how far below the position reading begins.
+        """
+        self._completion = Completion(position)
+        self._forget(self._completion.is_finished)
+        self.queued.clear()  # these will be delivered again, in order
+        self.epoch = epoch
+        self.read_from = None if position.offset is None else max(0, position.offset - replay)
+        self.state = LaneState.OPEN
+        self._wake_committer()
+
+    def accept(self, records: Iterable[ConsumerRecord]) -> None:
+        """Queue delivered records, leaving out those that are finished or still held from before a rebalance."""
+        for record in records:
+            offset = record.offset
+            if not self._completion.deliver(offset):
+                if self._on_finished is not None:
+                    self._on_finished(record)
+            elif not self._holds(offset):
+                self.queued[offset] = record
+
+    def take(self) -> ConsumerRecord | None:
+        """The next queued record, in order of offset."""
+        for offset in self.queued:
+            return self.queued.pop(offset)
+        return None
+
+    def run(self, work: Work) -> None:
+        """Note that a record is being worked on."""
+        self.running[work.record.offset] = work
+
+    def finish(self, offset: int, outputs: Outputs) -> None:
+        """Note that the work on a record is done; its outputs go with the next commit."""
+        self.running.pop(offset, None)
+        if self.state is not LaneState.CLOSED:
+            self.outbox[offset] = outputs
+            self._wake_committer()
+
+    async def suspend(self, timeout_s: float) -> None:
+        """Stop accepting and committing; waits up to `timeout_s` for a commit that is under way."""
+        if self.state is LaneState.OPEN:
+            self.state = LaneState.SUSPENDED
+        if self._committer is not None:
+            await asyncio.wait({self._committer}, timeout=timeout_s)
+
+    async def close(self) -> None:
+        """Drop everything: the partition belongs to another worker, or this one stops."""
+        self.state = LaneState.CLOSED
+        self._forget(lambda _: True)
+        self.queued.clear()
+        if self._committer is not None:
+            self._committer.cancel()
+        await self._delivery.close()
+
+    def _holds(self, offset: int) -> bool:
+        return offset in self.running or offset in self.outbox or offset in self.committing
+
+    def _forget(self, unwanted: Callable[[int], bool]) -> None:
+        for offset in [o for o in self.running if unwanted(o)]:
+            self.running.pop(offset).task.cancel()
+        self.outbox = {o: out for o, out in self.outbox.items() if not unwanted(o)}
+
+    def _wake_committer(self) -> None:
+        idle = self._committer is None or self._committer.done()
+        if idle and self.outbox and self.state is LaneState.OPEN:
+            self._committer = asyncio.get_running_loop().create_task(self._commit_all())
+
+    async def _commit_all(self) -> None:
+        """Commit until the outbox is empty, everything that has gathered at a time."""
+        while self.outbox and self.state is LaneState.OPEN:
+            self.committing, self.outbox = self.outbox, {}
+            try:
+                await self._commit(self.committing)
+            except Exception as e:  # noqa: BLE001 - whatever a delivery raises, the lane must open again before it goes on
+                self._put_back()
+                self._on_error(self, e)
+                return
+            done, self.committing = len(self.committing), {}
+            self._on_commit(self, done)
+
+    async def _commit(self, finished: dict[int, Outputs]) -> None:
+        for offset in finished:
+            self._completion.finish(offset)
+        outputs = [out for outs in finished.values() for out in outs]
+        await self._delivery.commit(outputs, self._completion.position())
+
+    def _put_back(self) -> None:
+        if self.state is LaneState.OPEN:
+            self.state = LaneState.SUSPENDED
+        self.outbox = self.committing | self.outbox
+        self.committing = {}

@@ -1,0 +1,381 @@
+"""A stage of the pipeline: the lanes of its partitions, and the bound on what it works on at once.
+
+Owns scheduling, flow control, deadlines, rebalance and drain; it does not know where records come from (`Source`) nor how
+they are made durable (`Delivery`). Invariants:
+
+- At most `concurrency` records are worked on at a time, and only a bounded number wait behind them: a full stage pauses
+  its partitions. Fetching never waits on handling.
+- A batch is booked only on the assignment it was fetched under. A fetch that began before a lane opened may hold records
+  from before the rebalance, so the first batch after it is thrown away and read again.
+- A step that raises costs one record; `recover` turns it into a failure event.
+- A lost partition is dropped quietly; a broken one is opened again, with back-off, for as long as it is ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from services.runtime.delivery import DeliveryFactory, FencedError, StopWorkerError
+from services.runtime.lane import Lane, LaneState, Work
+from services.runtime.record import ConsumerRecord, Outputs, Step, TopicPartition
+
+log = structlog.get_logger()
+
+MAX_FETCH = 500
+"""Records taken from the consumer at a time: enough that the cost of a fetch is spread, few enough that starting them does
+not hold up the event loop."""
+
+_START_SLICE = 64
+"""Records started before other work on the event loop gets a turn."""
+
+_TICK_S = 0.25
+_SUSPEND_TIMEOUT_S = 5.0
+"""How long a revocation waits for a commit under way; the group waits with us."""
+
+_REOPEN_MIN_S, _REOPEN_MAX_S = 0.2, 5.0
+_FENCED_RETRY_S = 10.0
+"""Fenced while the group still says the partition is ours: whoever fenced us was the newer owner or is gone by then."""
+
+
+class Source(Protocol):
+    """Where records come from: the consumer, as far as a stage needs it."""
+
+    def pause(self, *partitions: TopicPartition) -> None: ...
+    def resume(self, *partitions: TopicPartition) -> None: ...
+    async def seek(self, partition: TopicPartition, offset: int | None) -> None:
+        """Read from `offset`, or from the beginning when it is None."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StageSettings:
+    """Bounds of a stage. `work_timeout_s` is the last resort behind the deadlines that steps keep themselves.
+
+    `replay`: records below the committed offset that are read again when a partition comes, for a step that remembers.
+    """
+
+    name: str
+    concurrency: int
+    work_timeout_s: float
+    replay: int = 0
+
+
+@dataclass(slots=True)
+class StageCounters:
+    """What a stage has done since it started."""
+
+    delivered: int = 0
+    finished: int = 0
+    commits: int = 0
+    recovered: int = 0
+    reopened: int = 0
+
+
+class Stage:
+    """The lanes of one stage in one worker.
+
+    `on_finished(record)` is called for each delivered record that needs no work any more. `recover(record, error)` makes the outputs of a record whose step raised or ran over. `gate()` is asked whether new
+    records may start; a closed gate pauses the source.
+    """
+
+    def __init__(
+        self,
+        settings: StageSettings,
+        step: Step,
+        recover: Callable[[ConsumerRecord, Exception], Outputs],
+        deliveries: DeliveryFactory,
+        gate: Callable[[], bool] = lambda: True,
+        on_fatal: Callable[[Exception], None] | None = None,
+        on_finished: Callable[[ConsumerRecord], None] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.counters = StageCounters()
+        self.lanes: dict[TopicPartition, Lane] = {}
+        self.assigned = False
+        self._step = step
+        self._recover = recover
+        self._deliveries = deliveries
+        self._gate = gate
+        self._on_fatal = on_fatal
+        self._on_finished = on_finished
+        self._source: Source | None = None
+        self._epoch = 0
+        self._fetch_epoch = 0
+        self._paused: set[TopicPartition] = set()
+        self._draining = False
+        self._pumping = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._idle = asyncio.Event()
+
+    @property
+    def ready(self) -> bool:
+        """Partitions are assigned and all of them open."""
+        return self.assigned and all(lane.is_open for lane in self.lanes.values())
+
+    @property
+    def in_flight(self) -> int:
+        """Records accepted and not yet committed."""
+        return sum(lane.in_flight for lane in self.lanes.values())
+
+    @property
+    def active(self) -> int:
+        """Records being worked on."""
+        return sum(len(lane.running) for lane in self.lanes.values())
+
+    def attach(self, source: Source) -> None:
+        """Connect the source."""
+        self._source = source
+
+    def start(self) -> None:
+        """Start the stage's clock."""
+        self._spawn(self._tick())
+
+    # --- rebalance -------------------------------------------------------------------------------------------------
+
+    async def revoked(self, partitions: Iterable[TopicPartition]) -> None:
+        """The group is rebalancing: suspend, and let a commit under way end."""
+        lanes = [self.lanes[p] for p in partitions if p in self.lanes]
+        await asyncio.gather(*(lane.suspend(_SUSPEND_TIMEOUT_S) for lane in lanes))
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """The group has settled: drop what went elsewhere, open what is ours. Does not wait."""
+        wanted = set(partitions)
+        for partition in [p for p in self.lanes if p not in wanted]:
+            self._spawn(self._drop(self.lanes.pop(partition)))
+        self._paused = set(wanted)
+        self._required_source().pause(*wanted)
+        for partition in sorted(wanted):
+            if partition not in self.lanes:
+                delivery = self._deliveries(partition)
+                self.lanes[partition] = Lane(
+                    partition, delivery, on_commit=self._committed, on_error=self._broken, on_finished=self._on_finished
+                )
+            self._spawn(self._open(self.lanes[partition]))
+        self.assigned = True
+
+    async def _open(self, lane: Lane, delay: float = 0.0) -> None:
+        """Open a lane, again and again while the partition is ours and the broker is not."""
+        retry = _REOPEN_MIN_S
+        await asyncio.sleep(delay)
+        while self._owns(lane) and not lane.is_open:
+            try:
+                position = await lane.take_over()
+                if not self._owns(lane):
+                    return
+                self._epoch += 1
+                lane.open(position, self._epoch, self.settings.replay)
+                await self._required_source().seek(lane.partition, lane.read_from)
+            except StopWorkerError as e:
+                self._fatal(e)
+                return
+            except Exception as e:  # noqa: BLE001 - the broker may be away for any reason; the partition is still ours
+                log.warning("partition not open yet", stage=self.settings.name, partition=str(lane.partition), error=repr(e))
+                await lane.suspend(0)
+                await asyncio.sleep(retry)
+                retry = min(retry * 2, _REOPEN_MAX_S)
+        self._regulate()
+
+    def _broken(self, lane: Lane, error: Exception) -> None:
+        """A commit failed: open the lane again, which finds out what became of it."""
+        if not self._owns(lane):
+            return
+        if isinstance(error, StopWorkerError):
+            self._fatal(error)
+            return
+        fenced = isinstance(error, FencedError)
+        log.log(20 if fenced else 30, "partition lost" if fenced else "commit failed", stage=self.settings.name,
+                partition=str(lane.partition), error=repr(error))  # fmt: skip
+        self.counters.reopened += 1
+        self._pause({lane.partition})
+        self._spawn(self._open(lane, _FENCED_RETRY_S if fenced else _REOPEN_MIN_S))
+
+    async def _drop(self, lane: Lane) -> None:
+        await lane.close()
+        self._pump()
+
+    def _owns(self, lane: Lane) -> bool:
+        return self.lanes.get(lane.partition) is lane and lane.state is not LaneState.CLOSED
+
+    # --- records in ------------------------------------------------------------------------------------------------
+
+    async def receive(self, records: Sequence[ConsumerRecord]) -> None:
+        """Take one fetched batch. Never waits on the work."""
+        for partition, batch in _by_partition(records).items():
+            lane = self.lanes.get(partition)
+            if lane is None or not lane.is_open or self._draining:
+                continue  # they will be read again when the lane opens, here or elsewhere
+            if lane.epoch > self._fetch_epoch:
+                await self._required_source().seek(partition, lane.read_from)
+                continue
+            lane.accept(batch)
+            self.counters.delivered += len(batch)
+        self._fetch_epoch = self._epoch
+        self._pump()
+        self._regulate()
+
+    # --- work ------------------------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Start queued records while there is room, a slice at a time."""
+        if self._pumping or self._draining:
+            return
+        started = 0
+        while self.active < self.settings.concurrency and started < _START_SLICE:
+            lane_record = self._next()
+            if lane_record is None:
+                break
+            self._start(*lane_record)
+            started += 1
+        if started == _START_SLICE:
+            self._pumping = True
+            asyncio.get_running_loop().call_soon(self._pump_again)
+        elif self._paused:
+            self._regulate()
+
+    def _pump_again(self) -> None:
+        self._pumping = False
+        self._pump()
+
+    def _next(self) -> tuple[Lane, ConsumerRecord] | None:
+        """The next record of the lane that has been waiting longest for its turn."""
+        for lane in self.lanes.values():
+            if lane.queued and lane.is_open:
+                record = lane.take()
+                self.lanes[lane.partition] = self.lanes.pop(lane.partition)  # to the back of the queue
+                return (lane, record) if record is not None else None
+        return None
+
+    def _start(self, lane: Lane, record: ConsumerRecord) -> None:
+        try:
+            result = self._step(record)
+        except Exception as e:  # noqa: BLE001 - one bad record costs one record
+            result = self._recovered(record, e)
+        if inspect.isawaitable(result):
+            loop = asyncio.get_running_loop()
+            lane.run(Work(record, loop.create_task(self._await(lane, record, result)), loop.time()))
+        else:
+            lane.finish(record.offset, result)
+
+    async def _await(self, lane: Lane, record: ConsumerRecord, result: Awaitable[Outputs]) -> None:
+        offset = record.offset
+        try:
+            outputs = await result
+        except asyncio.CancelledError:
+            work = lane.running.get(offset)
+            if work is None or not work.overdue:
+                return  # the lane was dropped
+            outputs = self._recovered(record, TimeoutError(f"no result within {self.settings.work_timeout_s:g} s"))
+        except Exception as e:  # noqa: BLE001 - one bad record costs one record
+            outputs = self._recovered(record, e)
+        if offset in lane.running:
+            lane.finish(offset, outputs)
+            self._pump()
+
+    def _recovered(self, record: ConsumerRecord, error: Exception) -> Outputs:
+        self.counters.recovered += 1
+        return self._recover(record, error)
+
+    def _committed(self, _lane: Lane, count: int) -> None:
+        self.counters.finished += count
+        self.counters.commits += 1
+        if self._draining and not self._busy():
+            self._idle.set()
+        self._regulate()
+
+    # --- flow control and deadlines --------------------------------------------------------------------------------
+
+    def _regulate(self) -> None:
+        """Pause the partitions that may not be read now, resume those that may."""
+        flowing = not self._draining and self._gate() and not self._full()
+        wanted = {p for p, lane in self.lanes.items() if not (flowing and lane.is_open and lane.has_room(2 * MAX_FETCH))}
+        if wanted != self._paused:
+            self._pause(wanted - self._paused)
+            self._required_source().resume(*(self._paused - wanted))
+            self._paused = wanted
+
+    def _pause(self, partitions: set[TopicPartition]) -> None:
+        if partitions:
+            self._required_source().pause(*partitions)
+            self._paused |= partitions
+
+    def _full(self) -> bool:
+        """Queued records wait behind a full stage, or finished ones behind a broker that does not take them."""
+        queued = sum(len(lane.queued) for lane in self.lanes.values())
+        ahead = min(self.settings.concurrency, MAX_FETCH)
+        return queued >= ahead or self.in_flight > 2 * self.settings.concurrency + 2 * MAX_FETCH
+
+    async def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_TICK_S)
+            self._expire(loop.time() - self.settings.work_timeout_s)
+            self._regulate()
+
+    def _expire(self, before: float) -> None:
+        for lane in self.lanes.values():
+            for work in lane.running.values():
+                if work.started > before:
+                    break  # dicts keep the order of insertion: the rest started later
+                if not work.overdue:
+                    work.overdue = True
+                    work.task.cancel()
+
+    # --- the end ---------------------------------------------------------------------------------------------------
+
+    async def drain(self, timeout_s: float) -> int:
+        """Start nothing more and let what runs finish; the number of records given up on after `timeout_s`.
+
+        What is given up is not lost: its offsets are not committed, so it is done again by whoever has the partition.
+        """
+        self._draining = True
+        for lane in self.lanes.values():
+            lane.queued.clear()
+        self._regulate()
+        if self._busy():
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._idle.wait()
+            except TimeoutError:
+                pass
+        return self._busy()
+
+    async def close(self) -> None:
+        """Drop everything and close the deliveries."""
+        self._draining = True
+        lanes, self.lanes = list(self.lanes.values()), {}
+        await asyncio.gather(*(lane.close() for lane in lanes))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _busy(self) -> int:
+        return sum(len(lane.running) + len(lane.outbox) + len(lane.committing) for lane in self.lanes.values())
+
+    def _fatal(self, error: Exception) -> None:
+        log.error("stage stops", stage=self.settings.name, error=str(error))
+        self._draining = True
+        if self._on_fatal is not None:
+            self._on_fatal(error)
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _required_source(self) -> Source:
+        if self._source is None:
+            raise RuntimeError("the stage has no source yet")
+        return self._source
+
+
+def _by_partition(records: Sequence[ConsumerRecord]) -> Mapping[TopicPartition, list[ConsumerRecord]]:
+    found: dict[TopicPartition, list[ConsumerRecord]] = {}
+    for record in records:
+        found.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
+    return found

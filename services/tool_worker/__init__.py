@@ -1,0 +1,1 @@
+"""The tool worker: runs the policy's calls, in order, and lets environments move."""

@@ -1,0 +1,163 @@
+"""One turn's tool calls, or the environment's move.
+
+Owns the way from a `tool-calls` event back to `turns`. Invariant: every call of a turn gets exactly one output item, in
+the order of the calls; wrong names and wrong arguments become text that the model reads; a tool that raises or does not
+return ends the rollout with its class.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import BaseModel
+
+from environments.context import Context
+from environments.dispatch import first_state, read_task, run_respond, run_seed, run_tool
+from environments.environment import Environment, Move, Seed
+from environments.registry import Registry
+from environments.response import Item, Response
+from schemas import codec, headers, jsontext
+from schemas.errors import RolloutCancelled, RolloutError, RolloutExpired, RolloutTimeout, ToolError
+from schemas.events import Rollout, ToolCalls, Turn
+from services.runtime.claims import ClaimStore
+from services.runtime.control import Control
+from services.runtime.failures import Failures, trace_of
+from services.runtime.offload import Offload
+from services.runtime.record import ConsumerRecord, Outgoing, Outputs
+from services.runtime.scope import Scope
+from services.runtime.state import read_state, write_state
+
+
+@dataclass(frozen=True, slots=True)
+class ToolTools:
+    """What the tool step needs. `timeout_s` bounds all the calls of one turn."""
+
+    turns_topic: str
+    registry: Registry
+    failures: Failures
+    claims: ClaimStore
+    control: Control
+    offload: Offload
+    scope: Scope
+    timeout_s: float
+    now: Callable[[], float] = time.time
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What a turn's calls led to: items for the conversation, the new state, whether the environment ended the rollout."""
+
+    items: Sequence[Item]
+    state: BaseModel | None
+    done: bool = False
+
+
+class ToolStep:
+    """The step of the `tool-calls` stage."""
+
+    def __init__(self, tools: ToolTools) -> None:
+        self._tools = tools
+
+    async def __call__(self, record: ConsumerRecord) -> Outputs:
+        if self._tools.scope.excludes(record):
+            return ()
+        try:
+            event = codec.decode(record.value or b"", ToolCalls)
+        except RolloutError as e:
+            return [self._tools.failures.of_record(e, record)]
+        try:
+            return [await self._run(event, record)]
+        except RolloutError as e:
+            return [self._tools.failures.of_rollout(e, event.rollout, record)]
+
+    async def _run(self, event: ToolCalls, record: ConsumerRecord) -> Outgoing:
+        rollout = event.rollout
+        self._check(rollout)
+        environment = self._tools.registry.binding(rollout.environment, None).environment
+        row = jsontext.loads(rollout.row.data or await self._tools.claims.unpack(rollout.ref, "row", rollout.row))
+        work = _Work(environment, event, row, self._context(rollout))
+        try:
+            outcome = await self._tools.offload.submit(work.run, self._timeout_s(rollout))
+        except RolloutTimeout as e:
+            raise RolloutTimeout(f"the tool calls of turn {rollout.turn} did not return in time") from e
+        except asyncio.CancelledError:
+            raise
+        except RolloutError:
+            raise
+        except Exception as e:
+            raise ToolError(f"{rollout.environment}: {e!r}") from e
+        return self._turn(rollout, outcome, record)
+
+    def _check(self, rollout: Rollout) -> None:
+        if self._tools.control.is_cancelled(rollout.ref.run_id):
+            raise RolloutCancelled(f"run {rollout.ref.run_id} is cancelled")
+        if rollout.deadline_ms and self._tools.now() * 1000 >= rollout.deadline_ms:
+            raise RolloutExpired(f"the rollout's deadline passed before the tool calls of turn {rollout.turn} could run")
+
+    def _timeout_s(self, rollout: Rollout) -> float:
+        if not rollout.deadline_ms:
+            return self._tools.timeout_s
+        return min(self._tools.timeout_s, rollout.deadline_ms / 1000 - self._tools.now())
+
+    def _context(self, rollout: Rollout) -> Context:
+        return Context(rollout_id=rollout.ref.rollout_id, rng=rng_of(rollout))
+
+    def _turn(self, rollout: Rollout, outcome: _Outcome, record: ConsumerRecord) -> Outgoing:
+        added = b",".join(jsontext.dumps(i) for i in outcome.items)
+        rollout = replace(
+            rollout,
+            items=b",".join(p for p in (rollout.items, added) if p),
+            env_state=write_state(outcome.state),
+            done=outcome.done,
+        )
+        more = trace_of(record)
+        return Outgoing(self._tools.turns_topic, rollout.ref.key, codec.encode(Turn(rollout)), headers.of(rollout.ref, *more))
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What runs in the side thread: everything of one event that is environment code."""
+
+    environment: Environment
+    event: ToolCalls
+    row: dict[str, Any]
+    context: Context
+
+    async def run(self) -> _Outcome:
+        task = read_task(self.environment, self.row)
+        if self.event.kind == "seed":
+            return self._seeded(await run_seed(self.environment, task, self.context))
+        state = read_state(self.environment, self.event.rollout.env_state)
+        if self.event.kind == "respond":
+            return self._moved(await run_respond(self.environment, task, self._last_turn(), state, self.context), state)
+        replies = [await run_tool(self.environment, call, task, state, self.context) for call in self.event.calls]
+        items = [_output(call.call_id, reply.output) for call, reply in zip(self.event.calls, replies, strict=True)]
+        return _Outcome(items, state)
+
+    def _seeded(self, seed: Seed) -> _Outcome:
+        return _Outcome(seed.items, first_state(self.environment, seed))
+
+    def _moved(self, move: Move, state: BaseModel | None) -> _Outcome:
+        return _Outcome(move.items, state, move.done)
+
+    def _last_turn(self) -> Response:
+        """The policy's last reply: the items of this event."""
+        reply = jsontext.loads_lenient(self.event.rollout.reply) if self.event.rollout.reply else {}
+        output = jsontext.loads_lenient(b"[" + self.event.rollout.items + b"]")
+        return Response({**reply, "output": output})
+
+
+def rng_of(rollout: Rollout) -> random.Random:
+    """Random numbers of one rollout and turn: the same again when the turn is done again."""
+    seed = f"{rollout.ref.run_id}/{rollout.ref.rollout_id}/{rollout.turn}".encode()
+    return random.Random(hashlib.blake2b(seed, digest_size=8).digest())  # noqa: S311 - simulation, not secrets
+
+
+def _output(call_id: str, text: str) -> Item:
+    return {"type": "function_call_output", "call_id": call_id, "output": text}

@@ -1,0 +1,1 @@
+"""The verifier worker: scores finished trajectories."""

@@ -1,0 +1,57 @@
+"""The result line of a scored rollout (platform.md A7).
+
+Owns the order in which row, verdict and identity meet. Invariant: identity and reward win over whatever a row or a
+verifier calls its fields, and the line is finite JSON: a non-finite extra becomes null and is named in `_ng_notes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from environments.verdict import Verdict
+from schemas import jsontext
+from schemas.identity import RolloutRef
+from schemas.rows import AGENT_REF, ATTEMPT_INDEX, PARAMS, ROLLOUT_ID, ROLLOUT_INDEX, TASK_INDEX
+
+NOTES = "_ng_notes"
+
+
+def result_line(ref: RolloutRef, agent: str, row: Mapping[str, Any], response: bytes, verdict: Verdict) -> bytes:
+    """One line of the results file, without its line end."""
+    line: dict[str, Any] = {PARAMS: row[PARAMS], "response": jsontext.Fragment(response)}
+    line.update((k, v) for k, v in row.items() if k not in _OWN)
+    line |= _extras(verdict)
+    line["reward"] = verdict.reward
+    if verdict.components is not None:
+        line["reward_components"] = dict(verdict.components)
+    if verdict.mask_sample:
+        line["mask_sample"] = True
+    return jsontext.dumps(line | identity(ref, agent, row))
+
+
+def identity(ref: RolloutRef, agent: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that say which rollout a line is about."""
+    fields: dict[str, Any] = {
+        TASK_INDEX: ref.task_index,
+        ROLLOUT_INDEX: ref.rollout_index,
+        AGENT_REF: row.get(AGENT_REF) or {"type": "responses_api_agents", "name": agent},
+    }
+    if ref.attempt:
+        fields[ATTEMPT_INDEX] = ref.attempt
+    if ref.explicit_id:
+        fields[ROLLOUT_ID] = ref.explicit_id
+    return fields
+
+
+_OWN = frozenset({PARAMS, "response", "reward", AGENT_REF, TASK_INDEX, ROLLOUT_INDEX, ATTEMPT_INDEX, ROLLOUT_ID})
+
+
+def _extras(verdict: Verdict) -> dict[str, Any]:
+    """The verifier's fields and components as top-level fields."""
+    extras = {k: v for k, v in verdict.fields.items() if k not in _OWN}
+    bad = jsontext.non_finite_paths(extras)
+    if bad:
+        extras = jsontext.loads(jsontext.dumps(extras))
+        extras[NOTES] = [f"{path} was not a finite number and is null here" for path in bad]
+    return extras | dict(verdict.components or {})

@@ -1,0 +1,127 @@
+"""Score one trajectory.
+
+Owns the way from `trajectories` to `scored-rollouts`. Invariant: a trajectory leaves as exactly one scored line or one
+failure; a verifier that raises, returns something else than a verdict, or does not return costs that rollout alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from environments.context import Context
+from environments.dispatch import read_task, run_verify
+from environments.environment import Environment
+from environments.registry import Registry
+from environments.response import Response
+from environments.verdict import Verdict
+from schemas import codec, headers, jsontext
+from schemas.errors import RolloutCancelled, RolloutError, RolloutTimeout, VerifierError
+from schemas.events import Scored, Trajectory
+from schemas.topics import INLINE_LIMIT
+from services.runtime.claims import ClaimStore, claim_name, claim_of
+from services.runtime.control import Control
+from services.runtime.failures import Failures, trace_of
+from services.runtime.offload import Offload
+from services.runtime.record import ConsumerRecord, Outgoing, Outputs
+from services.runtime.scope import Scope
+from services.runtime.state import read_state
+from services.verifier_worker.line import result_line
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyTools:
+    """What the verifier step needs. `timeout_s` bounds one verification."""
+
+    scored_topic: str
+    registry: Registry
+    failures: Failures
+    claims: ClaimStore
+    control: Control
+    offload: Offload
+    scope: Scope
+    timeout_s: float
+    scored_format: Literal["json", "avro"] = "json"
+    now: Callable[[], float] = time.time
+
+
+class VerifyStep:
+    """The step of the `trajectories` stage."""
+
+    def __init__(self, tools: VerifyTools) -> None:
+        self._tools = tools
+
+    async def __call__(self, record: ConsumerRecord) -> Outputs:
+        if self._tools.scope.excludes(record):
+            return ()
+        try:
+            trajectory = codec.decode(record.value or b"", Trajectory)
+        except RolloutError as e:
+            return [self._tools.failures.of_record(e, record)]
+        try:
+            return [await self._score(trajectory, record)]
+        except RolloutError as e:
+            return [self._tools.failures.of_rollout(e, trajectory, record)]
+
+    async def _score(self, trajectory: Trajectory, record: ConsumerRecord) -> Outgoing:
+        if self._tools.control.is_cancelled(trajectory.ref.run_id):
+            raise RolloutCancelled(f"run {trajectory.ref.run_id} is cancelled")
+        environment = self._tools.registry.binding(trajectory.environment, None).environment
+        claims, ref = self._tools.claims, trajectory.ref
+        row = jsontext.loads(trajectory.row.data or await claims.unpack(ref, "row", trajectory.row))
+        response = trajectory.response.data or await claims.unpack(ref, "response", trajectory.response)
+        verdict = await self._verify(_Work(environment, trajectory, row, response))
+        line = result_line(ref, trajectory.agent, row, response, verdict)
+        return await self._scored(trajectory, verdict.reward, line, record)
+
+    async def _verify(self, work: _Work) -> Verdict:
+        try:
+            return await self._tools.offload.submit(work.run, self._tools.timeout_s)
+        except RolloutTimeout as e:
+            raise RolloutTimeout(f"the verifier did not return within {self._tools.timeout_s:g} s") from e
+        except (RolloutError, asyncio.CancelledError):
+            raise
+        except Exception as e:
+            raise VerifierError(f"{work.trajectory.environment}: {e!r}") from e
+
+    async def _scored(self, trajectory: Trajectory, reward: float, line: bytes, record: ConsumerRecord) -> Outgoing:
+        ref, source = trajectory.ref, trajectory.source
+        more = [
+            (headers.ENVIRONMENT, trajectory.environment.encode()),
+            (headers.SOURCE, f"{source.topic}/{source.partition}/{source.offset}".encode()),
+            *trace_of(record),
+        ]
+        if self._tools.scored_format == "avro":
+            payload = await self._tools.claims.pack(ref, "line", line)
+            event = Scored(ref, trajectory.environment, trajectory.agent, source, reward, payload)
+            value = codec.encode(event)
+        elif len(line) > INLINE_LIMIT:
+            claim = claim_of(line)
+            name = claim_name(ref, "line", claim)
+            await self._tools.claims.put(name, line)
+            value, more = b"", [*more, (headers.CLAIM, name.encode())]
+        else:
+            value = line
+        return Outgoing(self._tools.scored_topic, ref.task_key, value, headers.of(ref, *more))
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What runs in the side thread: everything of one verification that is environment code."""
+
+    environment: Environment
+    trajectory: Trajectory
+    row: dict[str, Any]
+    response: bytes
+
+    async def run(self) -> Verdict:
+        task = read_task(self.environment, self.row)
+        state = read_state(self.environment, self.trajectory.env_state)
+        ref = self.trajectory.ref
+        context = Context(rollout_id=ref.rollout_id, rng=random.Random(f"{ref.run_id}/{ref.rollout_id}"))  # noqa: S311
+        response = Response(jsontext.loads_lenient(self.response))
+        return await run_verify(self.environment, task, response, state, context)
