@@ -82,7 +82,7 @@ def main() -> None:
     for cls in EVENTS:
         known = versions(file_stem(cls))
         schema = schema_of(cls)
-        if schema in known.values():
+        if known and schema == list(known.values())[-1]:
             continue
         path = folder / f"{file_stem(cls)}.v{max(known, default=0) + 1}.avsc"
         path.write_text(json.dumps(schema, indent=2) + "\n", encoding="utf-8")

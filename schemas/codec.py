@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import fastavro
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-from schemas import avro
+from schemas import avro, jsontext
 from schemas.errors import DataError
 from schemas.events import EVENTS, Event
 
@@ -32,12 +32,18 @@ def is_avro(data: bytes) -> bool:
 
 
 def encode(event: Event) -> bytes:
-    """Bytes of an event, written with the newest schema of its class."""
+    r"""Bytes of an event, written with the newest schema of its class.
+
+    Lone surrogates, which a model may well write and UTF-8 cannot hold, are written as `\uXXXX`: inside the JSON text of
+    a tool call's arguments that is the same string. Raises `DataError` for a number that Avro's long cannot hold.
+    """
     writer = _writers()[type(event)]
-    out = io.BytesIO()
-    out.write(writer.header)
-    fastavro.schemaless_writer(out, writer.schema, _plain(event))
-    return out.getvalue()
+    try:
+        return _written(writer, _plain(event))
+    except UnicodeEncodeError:
+        return _written(writer, _utf8(_plain(event)))
+    except (ValueError, OverflowError) as e:
+        raise DataError(f"{type(event).__name__} event cannot be written: {e}") from e
 
 
 def decode(data: bytes, cls: type[E]) -> E:
@@ -55,11 +61,15 @@ def decode(data: bytes, cls: type[E]) -> E:
             f"unknown Avro schema {data[2:_HEADER].hex()} (known for {cls.__name__}: {', '.join(k.hex() for k in known)})"
         )
     newest = _writers()[cls].schema
+    body = io.BytesIO(data[_HEADER:])
     try:
-        fields = fastavro.schemaless_reader(io.BytesIO(data[_HEADER:]), schema, None if schema is newest else newest)
-        return cls(**typing.cast("dict[str, Any]", fields))
+        fields = fastavro.schemaless_reader(body, schema, None if schema is newest else newest)
+        event = cls(**typing.cast("dict[str, Any]", fields))
     except (EOFError, ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError) as e:
-        raise DataError(f"{cls.__name__} event cannot be decoded: {e}") from e
+        raise DataError(f"{cls.__name__} event cannot be decoded: {e!r}") from e
+    if body.read(1):
+        raise DataError(f"{cls.__name__} event cannot be decoded: bytes are left over after its end")
+    return event
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,9 +85,9 @@ _READERS: dict[type, dict[bytes, Any]] = {}
 def _writers() -> dict[type, _Writer]:
     if not _WRITERS:
         for cls in EVENTS:
-            known = _readers(cls)
-            mark, schema = list(known.items())[-1]
-            _WRITERS[cls] = _Writer(MARKER + mark, schema)
+            newest = list(avro.versions(avro.file_stem(cls)).values())[-1]
+            mark = _fingerprint(newest)
+            _WRITERS[cls] = _Writer(MARKER + mark, _readers(cls)[mark])
     return _WRITERS
 
 
@@ -90,6 +100,21 @@ def _readers(cls: type) -> dict[bytes, Any]:
 
 def _fingerprint(schema: dict[str, Any]) -> bytes:
     return bytes.fromhex(fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO"))
+
+
+def _written(writer: _Writer, fields: dict[str, Any]) -> bytes:
+    out = io.BytesIO()
+    out.write(writer.header)
+    fastavro.schemaless_writer(out, writer.schema, fields)
+    return out.getvalue()
+
+
+def _utf8(value: Any) -> Any:
+    if isinstance(value, str):
+        return jsontext.without_surrogates(value)
+    if isinstance(value, dict):
+        return {k: _utf8(v) for k, v in value.items()}
+    return [_utf8(v) for v in value] if isinstance(value, list) else value
 
 
 def _plain(event: Any) -> dict[str, Any]:

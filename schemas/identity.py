@@ -7,6 +7,7 @@ place in the same topic always get the same identity, so a second delivery is th
 from __future__ import annotations
 
 import re
+from hashlib import blake2b
 from typing import Annotated
 
 from pydantic import StringConstraints
@@ -20,10 +21,14 @@ MAX_ID_LENGTH = 200
 
 Id = Annotated[str, StringConstraints(pattern=ID_PATTERN, max_length=MAX_ID_LENGTH)]
 
+MAX_INDEX = 2**53
+"""Largest task, rollout or attempt index: exact in every JSON reader, and well inside Avro's long."""
+
 DEFAULT_RUN = "default"
 """The run of rows that name none (`kcat -P`)."""
 
 _ID = re.compile(ID_PATTERN)
+_EXACT_SHIFT = 64 - 53
 _OFFSET_BITS = 40
 """Task index of a bare row = partition << 40 | offset: below 2**53, hence exact in every JSON reader, for 8,192 partitions."""
 
@@ -77,9 +82,22 @@ def is_id(text: str) -> bool:
     return len(text) <= MAX_ID_LENGTH and _ID.fullmatch(text) is not None
 
 
+def is_index(value: object) -> bool:
+    """Whether `value` may be a task, rollout or attempt index: an integer (no boolean) from 0 to `MAX_INDEX`."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_INDEX
+
+
 def task_id_at(place: Place) -> str:
     """Id of the task in a record that names none."""
     return f"{place.topic}-{place.partition}-{place.offset}"
+
+
+def task_index_of(task_id: str) -> int:
+    """Index of a task that has an id and no index: the same wherever its prompt lies, so a second one is a duplicate.
+
+    53 bits of BLAKE2b: exact in every JSON reader, and two of a million tasks collide with odds of 1 in 18,000.
+    """
+    return int.from_bytes(blake2b(task_id.encode("utf-8", "surrogatepass"), digest_size=8).digest()) >> _EXACT_SHIFT
 
 
 def task_index_at(place: Place) -> int:

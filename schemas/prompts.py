@@ -14,12 +14,25 @@ from pydantic import TypeAdapter, ValidationError
 from schemas import codec, jsontext
 from schemas.errors import DataError
 from schemas.events import Prompt
-from schemas.identity import DEFAULT_RUN, Place, RolloutRef, is_id, task_id_at, task_index_at
-from schemas.rows import ATTEMPT_INDEX, PARAMS, ROLLOUT_ID, ROLLOUT_INDEX, TASK_INDEX, check_row, describe, parse_row
+from schemas.identity import (
+    DEFAULT_RUN,
+    MAX_ID_LENGTH,
+    Place,
+    RolloutRef,
+    is_id,
+    is_index,
+    task_id_at,
+    task_index_at,
+    task_index_of,
+)
+from schemas.rows import ATTEMPT_INDEX, PARAMS, ROLLOUT_ID, ROLLOUT_INDEX, TASK_INDEX, check_row, describe, parse_row, shown
 from schemas.topics import MAX_PROMPT_BYTES
 
 MAX_REPEATS = 100_000
 """One record may not ask for more rollouts than this: admission writes them in one transaction per batch."""
+
+MAX_TIMEOUT_S = 30 * 86_400.0
+"""No rollout may run longer than its records are kept."""
 
 _PROMPT = TypeAdapter(Prompt)
 _FIELDS = frozenset(f.name for f in dataclasses.fields(Prompt))
@@ -43,7 +56,9 @@ class Task:
         if self.prompt.task_index is not None:
             return self.prompt.task_index
         own = self.row.get(TASK_INDEX)
-        return own if own is not None else task_index_at(self.place)
+        if own is not None:
+            return int(own)
+        return task_index_of(self.prompt.task_id) if self.prompt.task_id else task_index_at(self.place)
 
     def rollouts(self) -> list[RolloutRef]:
         """The rollouts this prompt asks for, in order of their index."""
@@ -91,7 +106,9 @@ def _from_bare_row(row: dict[str, Any], data: bytes, place: Place) -> Task:
 def _from_json_event(value: dict[str, Any], place: Place) -> Task:
     unknown = sorted(value.keys() - _FIELDS)
     if unknown:
-        raise DataError(f"unknown key {', '.join(unknown)} in the prompt event; it may have {', '.join(sorted(_FIELDS))}")
+        raise DataError(
+            f"unknown key {shown(', '.join(unknown))} in the prompt event; it may have {', '.join(sorted(_FIELDS))}"
+        )
     row = check_row(value["row"])
     try:
         prompt = _PROMPT.validate_python({**value, "row": b""})
@@ -107,20 +124,24 @@ def _from_event(prompt: Prompt, place: Place) -> Task:
 def _checked(prompt: Prompt) -> Prompt:
     if not 1 <= prompt.repeats <= MAX_REPEATS:
         raise DataError(f"repeats must be between 1 and {MAX_REPEATS:,}, found {prompt.repeats}")
+    if prompt.group_size is not None and not prompt.repeats <= prompt.group_size <= MAX_REPEATS:
+        raise DataError(f"group_size must be between repeats ({prompt.repeats}) and {MAX_REPEATS:,}, found {prompt.group_size}")
     if not is_id(prompt.run_id):
-        raise DataError(f"run_id {prompt.run_id!r}: a letter or digit, then letters, digits, '.', '_' or '-'")
-    if prompt.first_rollout < 0 or prompt.attempt < 0 or (prompt.task_index or 0) < 0:
-        raise DataError("first_rollout, attempt and task_index must be ≥ 0")
-    if prompt.timeout_s is not None and not prompt.timeout_s > 0:
-        raise DataError(f"timeout_s must be greater than 0, found {prompt.timeout_s}")
+        raise DataError(f"run_id {shown(prompt.run_id)}: a letter or digit, then letters, digits, '.', '_' or '-'")
+    if len(prompt.task_id or "") > MAX_ID_LENGTH:
+        raise DataError(f"task_id has {len(prompt.task_id or ''):,} characters; the limit is {MAX_ID_LENGTH}")
+    if not all(map(is_index, (prompt.first_rollout, prompt.attempt, prompt.task_index or 0))):
+        raise DataError("first_rollout, attempt and task_index must be integers from 0 to 2**53")
+    if prompt.timeout_s is not None and not 0 < prompt.timeout_s <= MAX_TIMEOUT_S:
+        raise DataError(f"timeout_s must be greater than 0 and at most {MAX_TIMEOUT_S:,.0f}, found {prompt.timeout_s}")
     return prompt
 
 
 def _small_int(row: dict[str, Any], key: str) -> int:
     value = row.get(key, 0)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise DataError(f"{key} must be an integer ≥ 0, found {value!r}")
-    return value
+    if not is_index(value):
+        raise DataError(f"{key} must be an integer from 0 to 2**53, found {shown(value)}")
+    return int(value)
 
 
 def _explicit(explicit: str, index: int, size: int) -> str:

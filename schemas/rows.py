@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, StrictBool, StrictFloat, StrictInt, 
 
 from schemas import jsontext
 from schemas.errors import DataError
-from schemas.identity import is_id
+from schemas.identity import MAX_ID_LENGTH, is_id, is_index
 
 PARAMS = "responses_create_params"
 AGENT_REF = "agent_ref"
@@ -54,6 +54,8 @@ class CreateParams(BaseModel):
     stream: Literal[False] | None = None
 
 
+_SHOWN = 100  # characters of an offending value in a message
+
 _PARAMS = TypeAdapter(CreateParams)
 _WORDS = {"extra_forbidden": "unknown key", "missing": "missing"}
 
@@ -81,6 +83,8 @@ def check_row(row: object) -> dict[str, Any]:
     except ValidationError as e:
         raise DataError(describe(e, PARAMS)) from e
     _check_identity(row)
+    if jsontext.too_deep(row):
+        raise DataError(f"the row is nested deeper than {jsontext.MAX_DEPTH} levels")
     return row
 
 
@@ -94,21 +98,29 @@ def agent_name(row: dict[str, Any]) -> str | None:
     return str(ref["name"])
 
 
+def shown(value: object) -> str:
+    """`value` for a message: cut, since what was refused may be as long as a record."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
 def describe(error: ValidationError, where: str) -> str:
     """A pydantic error as one line: the field, what was wrong, for at most three fields."""
     found = error.errors(include_url=False, include_input=False, include_context=False)
-    lines = [f"{'.'.join((where, *(str(p) for p in e['loc'])))}: {_WORDS.get(e['type'], e['msg'])}" for e in found[:3]]
+    lines = [f"{'.'.join((where, *(str(p)[:_SHOWN] for p in e['loc'])))}: {_WORDS.get(e['type'], e['msg'])}" for e in found[:3]]
     more = f" (and {len(found) - 3} more)" if len(found) > 3 else ""  # noqa: PLR2004 - three lines are read, thirty are not
     return "; ".join(lines) + more
 
 
 def _check_identity(row: dict[str, Any]) -> None:
     index = row.get(TASK_INDEX)
-    if index is not None and (not isinstance(index, int) or isinstance(index, bool) or index < 0):
-        raise DataError(f"{TASK_INDEX} must be an integer ≥ 0, found {index!r}")
+    if index is not None and not is_index(index):
+        raise DataError(f"{TASK_INDEX} must be an integer from 0 to 2**53, found {shown(index)}")
     explicit = row.get(ROLLOUT_ID)
     if explicit is not None and (not isinstance(explicit, str) or not is_id(explicit)):
-        raise DataError(f"{ROLLOUT_ID} {explicit!r}: a letter or digit, then letters, digits, '.', '_' or '-'")
+        raise DataError(
+            f"{ROLLOUT_ID} {shown(explicit)}: a letter or digit, then letters, digits, '.', '_', '-'; at most {MAX_ID_LENGTH}"
+        )
     agent_name(row)
 
 
