@@ -79,6 +79,10 @@ class Admission:
             return self._refused(e, record)
         return self._admit(record, task, binding, checked)
 
+    def forget(self, partition: int) -> None:
+        """A partition is about to be read from before its committed offset."""
+        self._seen.forget(partition)
+
     def remember(self, record: ConsumerRecord) -> None:
         """Note the rollouts of a record that was admitted before this worker had the partition."""
         try:

@@ -95,7 +95,7 @@ def build(
             deliveries,
             gate=lambda: pressure.may_admit() and not control.is_paused(),
             on_fatal=worker.fail,
-            on_finished=admission.remember,
+            memory=admission,
         ),
         [topics.name(names.PROMPTS)],
     )

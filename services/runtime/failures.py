@@ -5,6 +5,7 @@ Invariant: an exception becomes exactly one record in `failures`, with its class
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -60,13 +61,8 @@ class Failures:
 
     def of_step(self, record: ConsumerRecord, error: Exception) -> Outputs:
         """The failure of a record whose step raised or ran over: of its rollout when that can be read."""
-        for cls in (Turn, ToolCalls, Trajectory):
-            try:
-                event = codec.decode(record.value or b"", cls)
-            except RolloutError:
-                continue
-            return [self.of_rollout(error, event if isinstance(event, Trajectory) else event.rollout, record)]
-        return [self.of_record(error, record)]
+        rollout = _rollout_in(record.value or b"")
+        return [self.of_record(error, record) if rollout is None else self.of_rollout(error, rollout, record)]
 
     def _event(self, error: Exception, record: ConsumerRecord, ref: RolloutRef | None, **more: object) -> Failure:
         known = isinstance(error, RolloutError)
@@ -108,6 +104,17 @@ def trace_of(record: ConsumerRecord) -> list[tuple[str, bytes]]:
     """The record's trace context, to be passed on."""
     value = headers.value(record.headers, headers.TRACE)
     return [] if value is None else [(headers.TRACE, value)]
+
+
+def _rollout_in(data: bytes) -> Rollout | Trajectory | None:
+    """The rollout of an inner event, whichever event it is."""
+    with contextlib.suppress(RolloutError):
+        return codec.decode(data, Turn).rollout
+    with contextlib.suppress(RolloutError):
+        return codec.decode(data, ToolCalls).rollout
+    with contextlib.suppress(RolloutError):
+        return codec.decode(data, Trajectory)
+    return None
 
 
 def _cut(data: bytes) -> bytes:

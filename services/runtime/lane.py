@@ -23,6 +23,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 from services.runtime.completion import Completion
 from services.runtime.delivery import Delivery, Position
@@ -35,6 +36,16 @@ class LaneState(Enum):
     SUSPENDED = "suspended"
     OPEN = "open"
     CLOSED = "closed"
+
+
+class Memory(Protocol):
+    """A step's memory of what it has handled, one partition at a time.
+
+    `forget` comes when a partition opens, then `remember` for each record that is read again and needs no work.
+    """
+
+    def forget(self, partition: int) -> None: ...
+    def remember(self, record: ConsumerRecord) -> None: ...
 
 
 @dataclass(slots=True)
@@ -51,8 +62,8 @@ class Lane:
     """The records of one partition between delivery and commit.
 
     `on_commit` is called after each commit with the number of records it finished, `on_error` when a commit raised;
-    the lane is suspended by then and its uncommitted outputs are back in the outbox. `on_finished` is called for each
-    delivered record that needs no work any more.
+    the lane is suspended by then and its uncommitted outputs are back in the outbox. `memory` is told
+    what is finished.
     """
 
     def __init__(
@@ -62,7 +73,7 @@ class Lane:
         *,
         on_commit: Callable[[Lane, int], None],
         on_error: Callable[[Lane, Exception], None],
-        on_finished: Callable[[ConsumerRecord], None] | None = None,
+        memory: Memory | None = None,
     ) -> None:
         self.partition = partition
         self.state = LaneState.SUSPENDED
@@ -76,7 +87,7 @@ class Lane:
         self._completion = Completion(Position())
         self._on_commit = on_commit
         self._on_error = on_error
-        self._on_finished = on_finished
+        self._memory = memory
         self._committer: asyncio.Task[None] | None = None
 
     @property
@@ -104,6 +115,8 @@ class Lane:
         self._completion = Completion(position)
         self._forget(self._completion.is_finished)
         self.queued.clear()  # these will be delivered again, in order
+        if self._memory is not None:
+            self._memory.forget(self.partition.partition)
         self.epoch = epoch
         self.read_from = None if position.offset is None else max(0, position.offset - replay)
         self.state = LaneState.OPEN
@@ -113,11 +126,10 @@ class Lane:
         """Queue delivered records, leaving out those that are finished or still held from before a rebalance."""
         for record in records:
             offset = record.offset
-            if not self._completion.deliver(offset):
-                if self._on_finished is not None:
-                    self._on_finished(record)
-            elif not self._holds(offset):
+            if self._completion.deliver(offset) and not self._holds(offset):
                 self.queued[offset] = record
+            elif self._memory is not None:
+                self._memory.remember(record)
 
     def take(self) -> ConsumerRecord | None:
         """The next queued record, in order of offset."""

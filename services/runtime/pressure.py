@@ -93,8 +93,11 @@ class Pressure:
 
 
 def open_records(position: Position, end: int) -> int:
-    """Offsets below `end` that a group has not finished. A partition that was never committed counts as done: it is a
-    run's past or a topic that has just been made, and the first commit follows within milliseconds."""
+    """Offsets below `end` that a group has not finished.
+
+    A partition that was never committed counts as done: it is a run's past or a topic that has just been made, and the
+    first commit follows within milliseconds.
+    """
     if position.offset is None:
         return 0
     return max(0, end - position.offset - position.finished.bit_count())

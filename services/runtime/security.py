@@ -6,7 +6,7 @@ from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256, SASLS
 
 from services.runtime.connection import Connection
 
-_MECHANISMS: dict[str, type[SASLPlaintext] | type[SASLScram256] | type[SASLScram512]] = {
+_MECHANISMS: dict[str, type[SASLPlaintext | SASLScram256 | SASLScram512]] = {
     "PLAIN": SASLPlaintext,
     "SCRAM-SHA-256": SASLScram256,
     "SCRAM-SHA-512": SASLScram512,

@@ -22,7 +22,7 @@ from typing import Protocol
 import structlog
 
 from services.runtime.delivery import DeliveryFactory, FencedError, StopWorkerError
-from services.runtime.lane import Lane, LaneState, Work
+from services.runtime.lane import Lane, LaneState, Memory, Work
 from services.runtime.record import ConsumerRecord, Outputs, Step, TopicPartition
 
 log = structlog.get_logger()
@@ -80,8 +80,9 @@ class StageCounters:
 class Stage:
     """The lanes of one stage in one worker.
 
-    `on_finished(record)` is called for each delivered record that needs no work any more. `recover(record, error)` makes the outputs of a record whose step raised or ran over. `gate()` is asked whether new
-    records may start; a closed gate pauses the source.
+    `recover(record, error)` makes the outputs of a record whose step raised or ran over. `gate()` is asked whether new
+    records may start; a closed gate pauses the source. `memory` is told which records are finished, for a step that
+    has to recognise a repetition.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Stage:
         deliveries: DeliveryFactory,
         gate: Callable[[], bool] = lambda: True,
         on_fatal: Callable[[Exception], None] | None = None,
-        on_finished: Callable[[ConsumerRecord], None] | None = None,
+        memory: Memory | None = None,
     ) -> None:
         self.settings = settings
         self.counters = StageCounters()
@@ -103,7 +104,7 @@ class Stage:
         self._deliveries = deliveries
         self._gate = gate
         self._on_fatal = on_fatal
-        self._on_finished = on_finished
+        self._memory = memory
         self._source: Source | None = None
         self._epoch = 0
         self._fetch_epoch = 0
@@ -154,7 +155,7 @@ class Stage:
             if partition not in self.lanes:
                 delivery = self._deliveries(partition)
                 self.lanes[partition] = Lane(
-                    partition, delivery, on_commit=self._committed, on_error=self._broken, on_finished=self._on_finished
+                    partition, delivery, on_commit=self._committed, on_error=self._broken, memory=self._memory
                 )
             self._spawn(self._open(self.lanes[partition]))
         self.assigned = True
