@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import aiohttp
 import structlog
@@ -68,8 +68,7 @@ class _Call:
     last: Fault | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(NamedTuple):
     body: dict[str, Any]
     raw: bytes
 
@@ -140,7 +139,7 @@ class PolicyClient:
         call = _Call(body, idempotency_key, now, end if deadline is None else min(end, deadline))
         self._tally.calls += 1
         while True:
-            ticket = await self._enter(call)
+            ticket = self._gate.try_enter() or await self._enter(call)
             got = await self._try(call, ticket)
             if isinstance(got, _Answer):
                 return self._reply(call, got)
@@ -196,10 +195,9 @@ class PolicyClient:
         got_head = False
         try:
             async with asyncio.timeout_at(first_byte) as limit:
-                headers = {_IDEMPOTENCY: call.key}
-                async with session.post(self._url, data=data, headers=headers, allow_redirects=False) as response:
-                    got_head = True
-                    raw = await self._read(response, limit, call.end)
+                response = await session.post(self._url, data=data, headers={_IDEMPOTENCY: call.key}, allow_redirects=False)
+                got_head = True
+                raw = await self._read(response, limit, call.end)
         except aiohttp.ClientError as e:
             return faults.of_error(e)
         except TimeoutError:
@@ -209,18 +207,21 @@ class PolicyClient:
         return self._judge(call, response, raw)
 
     async def _read(self, response: aiohttp.ClientResponse, limit: asyncio.Timeout, end: float) -> bytes | None:
-        """The body, or None when it is larger than the bound."""
+        """The body, or None when it is larger than the bound. A body not read to its end costs the connection."""
         content = response.content
-        if not content.is_eof():
-            limit.reschedule(min(end, self._loop.time() + self.endpoint.timeouts.body_s))
         parts: list[bytes] = []
         room = self.endpoint.max_reply_bytes
-        while chunk := await content.readany():
-            parts.append(chunk)
-            room -= len(chunk)
-            if room < 0:
-                return None
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        try:
+            if not content.is_eof():
+                limit.reschedule(min(end, self._loop.time() + self.endpoint.timeouts.body_s))
+            while room >= 0 and not content.at_eof():
+                chunk = await content.readany()
+                parts.append(chunk)
+                room -= len(chunk)
+        finally:
+            if not content.at_eof():
+                response.close()
+        return None if room < 0 else parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _judge(self, call: _Call, response: aiohttp.ClientResponse, raw: bytes | None) -> _Answer | Fault:
         if raw is None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from dataclasses import dataclass
 from enum import Enum, auto
+from typing import NamedTuple
 
 import structlog
 
@@ -38,8 +38,7 @@ class EndpointDownError(Exception):
     """The breaker has been open for longer than a call may wait for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
+class Ticket(NamedTuple):
     """The right to one try. `started` is loop time; `probe`: the breaker waits for what becomes of it."""
 
     started: float
@@ -71,17 +70,24 @@ class Gate:
         """Seconds for which calls have been out or queued without any answer from the endpoint."""
         return now - max(self._busy_since, self._heard_at) if self.in_flight or self._waiting else 0.0
 
+    def try_enter(self) -> Ticket | None:
+        """A ticket if nobody waits and the gate is open: the ordinary case, without a coroutine."""
+        if self._waiting:
+            return None
+        now = self._loop.time()
+        if not self.in_flight:
+            self._busy_since = now
+        return self._admit(now) if self._admits(now) else None
+
     async def enter(self, deadline: float) -> Ticket:
         """Wait for a place until `deadline` (loop time).
 
         Raises `TimeoutError` then, and `EndpointDownError` when the endpoint has been unreachable for longer than the
         retry budget allows this call to wait.
         """
+        if ticket := self.try_enter():
+            return ticket
         now = self._loop.time()
-        if not self.in_flight and not self._waiting:
-            self._busy_since = now
-        if not self._waiting and self._admits(now):
-            return self._admit(now)
         place: asyncio.Future[Ticket] = self._loop.create_future()
         self._waiting[place] = now
         self._arm(now)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +31,8 @@ _OTHER_CODES = frozenset(
 )
 """Structured codes that win over a text that happens to contain `max_tokens`, as in "max_tokens is not supported"."""
 
+_UNFINISHED = frozenset({"failed", "cancelled", "queued", "in_progress"})
+_OBJECTS = ("usage", "incomplete_details", "error", "metadata")
 _ECHOED = ("instructions", "metadata", "parallel_tool_calls", "temperature", "tool_choice", "tools", "top_p")
 _MAX_EXPLAINED = 3
 
@@ -64,9 +65,10 @@ def problem(body: Any) -> str | None:
         return f"the reply is a JSON {type(body).__name__}, not an object"
     if body.get("object", "response") != "response":
         return f"the reply's object is {body['object']!r}, not 'response'; is this the right API?"
-    if not isinstance(body.get("output"), list):
+    output = body.get("output")
+    if not isinstance(output, list):
         return "the reply has no list `output`"
-    for i, item in enumerate(body["output"]):
+    for i, item in enumerate(output):
         if wrong := _item_problem(item):
             return f"output[{i}] {wrong}"
     return _rest_problem(body)
@@ -140,18 +142,19 @@ def _item_problem(item: Any) -> str | None:
         return "has a type that is not a string"
     if kind is None or kind == "message":
         content = item.get("content")
-        if content is not None and not isinstance(content, str | list):
+        if content is not None and not isinstance(content, (list, str)):
             return f"is a message whose content is a JSON {type(content).__name__}"
     return None
 
 
-def _rest_problem(body: Mapping[str, Any]) -> str | None:
-    for name in ("usage", "incomplete_details", "error", "metadata"):
+def _rest_problem(body: dict[str, Any]) -> str | None:
+    status = body.get("status")
+    if isinstance(status, str) and status in _UNFINISHED:
+        return f"the reply's status is {status!r}"
+    for name in _OBJECTS:
         value = body.get(name)
         if value is not None and not isinstance(value, dict):
             return f"`{name}` is a JSON {type(value).__name__}, not an object or null"
-    if body.get("status") in {"failed", "cancelled", "queued", "in_progress"}:
-        return f"the reply's status is {body['status']!r}"
     return None
 
 
