@@ -96,6 +96,15 @@ class Claims(Section):
     url: str | None = Field(None, min_length=1, description="fsspec URL; unset: a folder of this user's data directory")
     cache_bytes: int = Field(256 << 20, ge=0)
 
+    @property
+    def location(self) -> str:
+        """The URL, or the folder that stands for it when it is unset."""
+        if self.url:
+            return self.url
+        import platformdirs
+
+        return str(platformdirs.user_data_path("rollstream") / "claims")
+
 
 class Agent(Section):
     """Bounds of the agent worker."""
