@@ -21,7 +21,11 @@ from schemas.errors import DataError
 
 ENTRY_POINTS = "rollstream.environments"
 
-_AGENTS = {"simple_agent": "environments.agents.simple_agent:SimpleAgent"}
+_AGENTS = {
+    "simple_agent": "environments.agents.simple_agent:SimpleAgent",
+    "non_executing_simple_agent": "environments.agents.single_call:SingleCall",
+    "tool_simulation_agent": "environments.agents.single_call:SingleCall",
+}
 
 
 @dataclass(frozen=True)
@@ -123,14 +127,23 @@ def make_environment(entry: Entry, variant: Variant) -> Environment:
     return cls(cls.Config.model_validate(variant.config))
 
 
+def agent_types() -> list[str]:
+    """Names of the agents that every environment may use."""
+    return sorted(_AGENTS)
+
+
 def make_agent(variant: Variant) -> Agent:
-    """The agent of a variant; raises `DataError` for an unknown type."""
-    path = _AGENTS.get(variant.agent.type)
+    """The agent of a variant: one of `agent_types`, or a class of the environment's own, as `module:Class`.
+
+    Raises `DataError` for an unknown type.
+    """
+    block = variant.agent
+    path = block.type if ":" in block.type else _AGENTS.get(block.type)
     if path is None:
-        raise DataError(_unknown("agent type", variant.agent.type, list(_AGENTS)))
+        raise DataError(_unknown("agent type", block.type, list(_AGENTS)))
     module, name = path.split(":")
     cls: type[Agent] = getattr(importlib.import_module(module), name)
-    return cls(cls.Config.model_validate(variant.agent.config))
+    return cls(cls.Config.model_validate(block.config))
 
 
 def _bind(entry: Entry, variant: str) -> Binding:

@@ -117,8 +117,8 @@ def decode_arguments(text: str) -> tuple[Any, ToolReply | None]:
     try:
         return json.loads(text), None
     except (ValueError, RecursionError) as e:
-        error = jsontext.dumps({"error": f"Invalid tool call arguments: {e!r}"}).decode()
-        return None, ToolReply(error, status=400)
+        # Blanks after separators, unlike every other reply: the reference's agent writes this one, not its tool server.
+        return None, ToolReply(json.dumps({"error": f"Invalid tool call arguments: {e!r}"}), status=400)
 
 
 def argument_errors(error: ValidationError, arguments: Any) -> ToolReply:

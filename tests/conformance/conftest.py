@@ -1,0 +1,79 @@
+"""One test per case, and the table at the end."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.conformance import agents, running
+from tests.conformance.cases import NOWHERE, Case, directory, load
+
+
+@dataclass(eq=False)  # plugins are compared by identity
+class Tally:
+    """Results by subject, as the reports come in. `missing` counts the cases of what the project does not have."""
+
+    passed: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
+    skipped: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    missing: Counter[str] = field(default_factory=Counter)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        subject = dict(report.user_properties).get("conformance")
+        if subject is not None and (report.when == "call" or report.failed):
+            self._count(str(subject), report)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.passed or self.failed or self.skipped:
+            terminalreporter.section("conformance")
+            for line in self.table():
+                terminalreporter.write_line(line)
+
+    def table(self) -> Iterator[str]:
+        """The lines of the table: what ran, then what is missing."""
+        ran = sorted({*self.passed, *self.failed, *self.skipped})
+        width = max(map(len, [*ran, *self.missing, "environment"]))
+        yield f"{'environment':{width}}  passed  failed  skipped"
+        for name in ran:
+            reasons = self.skipped.get(name, Counter())
+            why = "".join(f"  ({n} × {reason})" for reason, n in reasons.most_common())
+            yield f"{name:{width}}  {self.passed[name]:6}  {self.failed[name]:6}  {reasons.total():7}{why}"
+        for name, cases in sorted(self.missing.items()):
+            yield f"{name:{width}}  missing ({cases} cases)"
+
+    def _count(self, subject: str, report: pytest.TestReport) -> None:
+        if report.skipped:
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+            self.skipped[subject][reason.removeprefix("Skipped: ")] += 1
+        else:
+            (self.passed if report.passed else self.failed)[subject] += 1
+
+
+TALLY = pytest.StashKey[Tally]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[TALLY] = Tally()
+    config.pluginmanager.register(config.stash[TALLY], "conformance-tally")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "case" not in metafunc.fixturenames:
+        return
+    folder = directory()
+    if folder is None:
+        metafunc.parametrize("case", [pytest.param(None, marks=pytest.mark.skip(reason=NOWHERE), id="no-directory")])
+        return
+    found = [c for c in load(folder) if _present(c, metafunc.config.stash[TALLY])]
+    metafunc.parametrize("case", [pytest.param(c, id=c.id) for c in found])
+
+
+def _present(case: Case, tally: Tally) -> bool:
+    kind, _, agent = case.subject.partition("/")
+    there = agents.exists(agent) if kind == "agents" else running.exists(case.subject)
+    if not there:
+        tally.missing[case.subject] += 1
+    return there

@@ -1,0 +1,68 @@
+"""Running one case of an environment through every form that its keys ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from environments.context import Context
+from environments.environment import Environment
+from environments.registry import Registry, make_environment
+from environments.testing import EnvironmentHarness
+from environments.verdict import Verdict
+from schemas.errors import RolloutError
+from tests.conformance.cases import Case
+from tests.conformance.forms.all_forms import FORMS
+from tests.conformance.forms.form import Outcome
+
+REGISTRY = Registry.load()
+_KNOWN = frozenset().union(*(f.keys for f in FORMS))
+
+
+def exists(subject: str) -> bool:
+    """Whether the project has the environment."""
+    return any(e.manifest.name == subject or subject in e.manifest.variants for e in REGISTRY.entries)
+
+
+def obstacle(case: Case) -> str | None:
+    """Why the case cannot run, or None."""
+    unknown = sorted(case.data.keys() - _KNOWN)
+    if unknown:
+        return f"no form for {', '.join(unknown)}"
+    return next((why for why in (f.obstacle(case) for f in FORMS) if why), None)
+
+
+def run(case: Case) -> list[str]:
+    """What differs from the case."""
+    context = Context(rollout_id="0-0")
+    for form in FORMS:
+        context = form.context(case, context)
+    with EnvironmentHarness(_environment(case), context=context) as harness:
+        found: list[str] = []
+        outcome = _outcome(case, harness, found)
+        return found + [line for form in FORMS for line in form.check(case, harness, outcome)]
+
+
+def _outcome(case: Case, harness: EnvironmentHarness, found: list[str]) -> Outcome:
+    try:
+        harness.seed(case.data["task"])
+        for form in FORMS:
+            found += form.play(case, harness)
+        verdict = harness.verify(case.data["response"])
+    except RolloutError as e:
+        return Outcome({}, e)
+    return Outcome(_line(case, verdict))
+
+
+def _line(case: Case, verdict: Verdict) -> dict[str, Any]:
+    scores: Mapping[str, Any] = {"reward": verdict.reward, "mask_sample": verdict.mask_sample, **(verdict.components or {})}
+    parts = {"reward_components": verdict.components} if verdict.components else {}
+    return {**case.data["task"], "response": case.data["response"], **scores, **parts, **verdict.fields}
+
+
+def _environment(case: Case) -> Environment:
+    name = REGISTRY.variant_of(case.data.get("variant") or case.subject)
+    entry = REGISTRY.entry_of(name)
+    variant = entry.manifest.variants[name]
+    config = {**variant.config, **(case.data.get("config") or {})}
+    return make_environment(entry, variant.model_copy(update={"config": config}))
