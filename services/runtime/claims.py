@@ -208,3 +208,10 @@ class ClaimStore:
 def _check_name(name: str) -> None:
     if _NAME.fullmatch(name) is None:
         raise DataError(f"{name!r} cannot name a claim (see claim_name)")
+
+
+def claim_in_name(name: str) -> Claim:
+    """Size and CRC that a claim's name holds; raises `DataError` when it is not a claim's name."""
+    _check_name(name)
+    _, size, crc = name.rsplit("-", 2)
+    return Claim(int(size), int(crc, 16))

@@ -110,6 +110,7 @@ class Stage:
         self._fetch_epoch = 0
         self._paused: set[TopicPartition] = set()
         self._draining = False
+        self._shut = False
         self._pumping = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
@@ -224,7 +225,7 @@ class Stage:
 
     def _pump(self) -> None:
         """Start queued records while there is room, a slice at a time."""
-        if self._pumping or self._draining:
+        if self._pumping or self._draining or not self._may_start():
             return
         started = 0
         while self.active < self.settings.concurrency and started < _START_SLICE:
@@ -293,7 +294,7 @@ class Stage:
 
     def _regulate(self) -> None:
         """Pause the partitions that may not be read now, resume those that may."""
-        flowing = not self._draining and self._gate() and not self._full()
+        flowing = not self._draining and self._may_start() and not self._full()
         wanted = {p for p, lane in self.lanes.items() if not (flowing and lane.is_open and lane.has_room(2 * MAX_FETCH))}
         if wanted != self._paused:
             self._pause(wanted - self._paused)
@@ -305,17 +306,25 @@ class Stage:
             self._required_source().pause(*partitions)
             self._paused |= partitions
 
+    def close_gate(self) -> None:
+        """Start nothing more; what runs goes on (the first half of a drain)."""
+        self._shut = True
+        self._regulate()
+
+    def _may_start(self) -> bool:
+        return not self._shut and self._gate()
+
     def _full(self) -> bool:
         """Queued records wait behind a full stage, or finished ones behind a broker that does not take them."""
         queued = sum(len(lane.queued) for lane in self.lanes.values())
-        ahead = min(self.settings.concurrency, MAX_FETCH)
-        return queued >= ahead or self.in_flight > 2 * self.settings.concurrency + 2 * MAX_FETCH
+        return queued >= MAX_FETCH or self.in_flight > 2 * self.settings.concurrency + 2 * MAX_FETCH
 
     async def _tick(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_TICK_S)
             self._expire(loop.time() - self.settings.work_timeout_s)
+            self._pump()
             self._regulate()
 
     def _expire(self, before: float) -> None:
@@ -345,6 +354,10 @@ class Stage:
             except TimeoutError:
                 pass
         return self._busy()
+
+    def hurry(self) -> None:
+        """End a drain now."""
+        self._idle.set()
 
     async def close(self) -> None:
         """Drop everything and close the deliveries."""

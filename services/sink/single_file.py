@@ -39,7 +39,8 @@ class SingleFile:
     """The files `STEM.jsonl` and `STEM_failures.jsonl` of `output`, shared by the deliveries of all partitions.
 
     `report` is told the offsets of every checkpoint (to show lag in Kafka); what it raises is logged, since the
-    checkpoint alone decides where a restart begins. Must be opened and used on one event loop.
+    checkpoint alone decides where a restart begins. `start_at` is where a partition begins that no checkpoint has. Must
+    be opened and used on one event loop.
     """
 
     def __init__(
@@ -51,11 +52,13 @@ class SingleFile:
         checkpoint_every_s: float = CHECKPOINT_EVERY_S,
         report: Report | None = None,
         disk: Disk | None = None,
+        start_at: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         self.paths = RunPaths.of(output)
         self._files = LineFiles(self.paths, run_id, mode, disk)
         self._every_s = checkpoint_every_s
         self._report = report
+        self._start_at = start_at or {}
         self._thread = ThreadPoolExecutor(1, "sink")
         self._opening: asyncio.Future[None] | None = None
         self._due: asyncio.Task[None] | None = None
@@ -99,7 +102,8 @@ class SingleFile:
     async def position(self, partition: TopicPartition) -> Position:
         """How far the files are with a partition; opens them first."""
         await self.open()
-        return Position(await self._in_thread(self._files.offset, partition))
+        found = await self._in_thread(self._files.offset, partition)
+        return Position(self._start_at.get(partition) if found is None else found)
 
     def owns(self, partition: TopicPartition, token: int) -> bool:
         """Whether the delivery with this token is the newest of the partition."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 from pathlib import PurePath
 
+from services.runtime.delivery import StopWorkerError
 
-class SinkStoppedError(Exception):
+
+class SinkStoppedError(StopWorkerError):
     """The output cannot be written (or must not be), and going on would lose lines.
 
     Invariant: when it is raised, what is on disk ends with a whole line and can be continued from.

@@ -1,0 +1,101 @@
+"""The sink as a FastStream app: scored rollouts and failures into JSONL files."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from schemas import topics as names
+from schemas.errors import FailureClass, InfrastructureError
+from schemas.events import Payload
+from schemas.identity import RolloutRef
+from services.runtime.claims import ClaimStore, claim_in_name
+from services.runtime.delivery import Delivery, DeliveryFactory
+from services.runtime.failures import Failures
+from services.runtime.record import ConsumerRecord, Outputs, TopicPartition
+from services.runtime.stage import Stage, StageSettings
+from services.runtime.worker import Pipeline, Worker
+from services.sink.step import SinkStep
+
+STAGE = "sink"
+
+_IN_ORDER = 1
+"""The sink's files follow the order of each partition: one record at a time. Its work is a look at a line."""
+
+_TIMEOUT_S = 300.0
+
+
+class Target(Protocol):
+    """Where lines go: a pair of files, or a directory for many replicas."""
+
+    def delivery(self, partition: TopicPartition) -> Delivery: ...
+    async def open(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+Observe = Callable[[Outputs], None]
+
+
+def build(
+    pipeline: Pipeline, target: Callable[[DeliveryFactory], Target], claims: ClaimStore, observe: Observe | None = None
+) -> Worker:
+    """The sink. `target` makes the files, given the deliveries that commit to Kafka; `observe` sees every line made."""
+    topics = pipeline.topics
+    worker = Worker(STAGE, pipeline)
+    failures = Failures(topics.name(names.FAILURES), STAGE, FailureClass.INFRASTRUCTURE)
+    step = _Observed(_step(pipeline, claims), observe) if observe else _step(pipeline, claims)
+    bounds = StageSettings(STAGE, _IN_ORDER, _TIMEOUT_S)
+    inputs = [topics.name(names.SCORED), topics.name(names.FAILURES)]
+
+    def make(deliveries: DeliveryFactory) -> Stage:
+        files = target(deliveries)
+        worker.clients.append(_Opened(files))
+        return Stage(bounds, step, failures.of_step, files.delivery, on_fatal=worker.fail)
+
+    worker.add_stage(make, inputs)
+    return worker
+
+
+def _step(pipeline: Pipeline, claims: ClaimStore) -> SinkStep:
+    async def resolve(name: str) -> bytes:
+        return await claims.get(name, claim_in_name(name))
+
+    async def read(ref: RolloutRef | None, part: str, payload: Payload) -> bytes:
+        if ref is None:
+            raise InfrastructureError(f"the {part} travels by reference, and the event does not say of which rollout")
+        return await claims.unpack(ref, part, payload)
+
+    return SinkStep(pipeline.topics.name(names.SCORED), resolve, read, pipeline.scope or None)
+
+
+class _Observed:
+    """The sink's step, with somebody watching."""
+
+    def __init__(self, step: SinkStep, observe: Observe) -> None:
+        self._step = step
+        self._observe = observe
+
+    def __call__(self, record: ConsumerRecord) -> Outputs | Awaitable[Outputs]:
+        made = self._step(record)
+        if isinstance(made, Awaitable):
+            return self._later(made)
+        self._observe(made)
+        return made
+
+    async def _later(self, made: Awaitable[Outputs]) -> Outputs:
+        outputs = await made
+        self._observe(outputs)
+        return outputs
+
+
+class _Opened:
+    """The files as a client of the worker: opened before the first record, closed after the last."""
+
+    def __init__(self, files: Target) -> None:
+        self._files = files
+
+    async def start(self) -> None:
+        await self._files.open()
+
+    async def close(self) -> None:
+        await self._files.close()
