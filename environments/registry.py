@@ -1,7 +1,7 @@
 """Which environments and agents exist, by name.
 
-Owns discovery: the folders beside this file, and the entry points `rollstream.environments` of other packages. Invariant:
-finding out what exists imports no environment; a class is imported the first time a rollout needs it.
+Owns the way from a name to what runs a rollout. Invariant: an environment's class is imported the first time a rollout
+needs it, and one that cannot be imported fails its own rollouts only, each with the reason.
 """
 
 from __future__ import annotations
@@ -11,30 +11,23 @@ import importlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import metadata
-from pathlib import Path
+
+from pydantic import ValidationError
 
 from environments.agents.agent import Agent
+from environments.discovery import Broken, Entry, discover
 from environments.environment import Environment
-from environments.manifest import Manifest, Variant, load_manifest
+from environments.manifest import Variant
 from schemas.errors import DataError
+from schemas.rows import describe
 
-ENTRY_POINTS = "rollstream.environments"
+__all__ = ["Binding", "Broken", "Entry", "Registry", "agent_types", "environment_class", "make_agent", "make_environment"]
 
 _AGENTS = {
     "simple_agent": "environments.agents.simple_agent:SimpleAgent",
     "non_executing_simple_agent": "environments.agents.single_call:SingleCall",
     "tool_simulation_agent": "environments.agents.single_call:SingleCall",
 }
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One environment: its manifest, its folder, and the module of its class (`environment` inside the package)."""
-
-    manifest: Manifest
-    folder: Path
-    package: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +43,20 @@ class Binding:
 class Registry:
     """Environments by name of folder, variant or agent."""
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
+    def __init__(self, entries: Iterable[Entry], broken: Iterable[Broken] = ()) -> None:
         self._entries = {e.manifest.name: e for e in entries}
-        self._bindings: dict[str, Binding] = {}
+        self._broken = {b.name: b for b in broken}
+        self._bindings: dict[tuple[str, str], Binding | DataError] = {}
 
     @classmethod
     def load(cls) -> Registry:
-        """All environments: those of this package and those that other packages register."""
-        return cls([*_built_in(), *_registered()])
+        """All environments: those of this project and those that other packages register."""
+        return cls(*discover())
+
+    @property
+    def broken(self) -> list[Broken]:
+        """What was found and cannot be used, by name, with the reason."""
+        return [self._broken[name] for name in sorted(self._broken)]
 
     @property
     def entries(self) -> list[Entry]:
@@ -82,6 +81,8 @@ class Registry:
         entry = self._entries.get(name)
         if entry is not None:
             return next(iter(entry.manifest.variants))
+        if name in self._broken:
+            raise DataError(f"environment {name!r} cannot be used: {self._broken[name].error}")
         raise DataError(_unknown("environment", name, [*self._variants, *self._entries]))
 
     def entry_of(self, variant: str) -> Entry:
@@ -89,14 +90,14 @@ class Registry:
         return self._variants[self.variant_of(variant)][0]
 
     def _named(self, name: str, table: dict[str, tuple[Entry, str]], what: str) -> Binding:
-        found = self._bindings.get(name)
-        if found is None:
-            if what == "environment":
-                name = self.variant_of(name)
-            if name not in table:
+        if (what, name) not in self._bindings:
+            key = self.variant_of(name) if what == "environment" else name
+            if key not in table:
                 raise DataError(_unknown(what, name, list(table)))
-            entry, variant = table[name]
-            found = self._bindings[name] = _bind(entry, variant)
+            self._bindings[what, name] = _bound(*table[key])
+        found = self._bindings[what, name]
+        if isinstance(found, DataError):
+            raise DataError(str(found))  # a new one each time: a raised exception collects tracebacks
         return found
 
     @cached_property
@@ -105,7 +106,11 @@ class Registry:
 
     @cached_property
     def _agents(self) -> dict[str, tuple[Entry, str]]:
-        return {b.agent.name: (e, v) for e in self._entries.values() for v, b in e.manifest.variants.items()}
+        found: dict[str, tuple[Entry, str]] = {}
+        for entry in self._entries.values():
+            for variant, block in entry.manifest.variants.items():
+                found.setdefault(block.agent.name, (entry, variant))  # of variants with one agent, the first
+        return found
 
 
 def environment_class(entry: Entry) -> type[Environment]:
@@ -146,24 +151,17 @@ def make_agent(variant: Variant) -> Agent:
     return cls(cls.Config.model_validate(block.config))
 
 
-def _bind(entry: Entry, variant: str) -> Binding:
+def _bound(entry: Entry, variant: str) -> Binding | DataError:
+    """The binding, or why there is none; kept, so that a broken package is not imported again for every rollout."""
     block = entry.manifest.variants[variant]
-    return Binding(variant, make_environment(entry, block), make_agent(block), block.agent.name)
-
-
-def _built_in() -> list[Entry]:
-    root = Path(__file__).parent
-    folders = sorted(p.parent for p in root.glob("*/config.yaml"))
-    return [Entry(load_manifest(f), f, f"environments.{f.name}") for f in folders]
-
-
-def _registered() -> list[Entry]:
-    """Packages that name themselves under `rollstream.environments`; the entry point's value is the package."""
-    found = []
-    for point in metadata.entry_points(group=ENTRY_POINTS):
-        folder = Path(str(importlib.import_module(point.value).__file__)).parent
-        found.append(Entry(load_manifest(folder), folder, point.value))
-    return found
+    try:
+        return Binding(variant, make_environment(entry, block), make_agent(block), block.agent.name)
+    except ValidationError as e:
+        return DataError(f"environment {variant!r} cannot be used: {describe(e, 'config')}")
+    except DataError as e:
+        return DataError(f"environment {variant!r} cannot be used: {e}")
+    except Exception as e:  # noqa: BLE001 - other people's packages may fail in any way
+        return DataError(f"environment {variant!r} cannot be used: {type(e).__name__}: {e}")
 
 
 def _unknown(what: str, name: str, known: list[str]) -> str:
