@@ -24,6 +24,8 @@ async def wait_ready(ports: Ports, check_alive: Callable[[], None], *, timeout_s
     `check_alive` raises when waiting further is pointless. Raises `BrokerError` after `timeout_s`.
     """
     deadline = time.monotonic() + timeout_s
+    from aiokafka import admin as _  # noqa: F401  takes 0.2 s, which the JVM needs anyway
+
     while not await _port_open(ports.broker):
         await _pause(check_alive, deadline, "did not open its port")
     while not await _answers(Connection(ports.bootstrap)):
