@@ -34,7 +34,7 @@ RETENTION_S = max(spec.retention_ms for spec in topics.ALL) / 1000 + 86_400
 """Age after which `sweep` may remove a claim: the longest retention of a topic whose events refer to it, and a day for
 the rollout to get from the event that stored the claim to the last one that names it."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/\d+-\d+/[A-Za-z0-9][A-Za-z0-9._-]*-\d+-[0-9a-f]{8}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/\d+-\d+/[A-Za-z0-9][A-Za-z0-9._-]*-\d+-[0-9a-f]{8}", re.ASCII)
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from schemas.events import Claim, Payload
 from schemas.identity import RolloutRef
 from services.runtime import claims
 from services.runtime.claim_files import Directory, open_blobs
-from services.runtime.claims import ClaimStore, Limits, claim_name, claim_of, inline
+from services.runtime.claims import ClaimStore, Limits, claim_in_name, claim_name, claim_of, inline
 
 REF = RolloutRef("run-1", "task-7", 7, 2)
 FAST = Limits(backoff_s=0.0)
@@ -59,6 +59,14 @@ def test_a_name_says_run_rollout_position_size_and_crc():
 def test_a_name_that_could_leave_the_store_is_refused(run, index):
     with pytest.raises(DataError, match="cannot name a claim"):
         claim_name(RolloutRef(run, "t", 0, 0), index, Claim(1, 1))
+
+
+def test_a_name_holds_its_claim():
+    for index in (3, "row", "a-b"):
+        assert claim_in_name(claim_name(REF, index, Claim(9, 0x0BF43926))) == Claim(9, 0x0BF43926)
+    for name in ("", "run/1-1/row-9", "../1-1/row-9-00000000", "run/1-1/row-٣-00000000"):
+        with pytest.raises(DataError):
+            claim_in_name(name)
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "run/1-1/../../x-1-00000000", "run/1-1/row-1-00000000\n", ""])

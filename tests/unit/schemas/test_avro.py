@@ -110,6 +110,21 @@ def test_a_class_that_changed_gets_a_new_file_and_no_other(tmp_path, monkeypatch
     assert "prompt.v2.avsc" in capsys.readouterr().out
 
 
+def test_a_class_that_returns_to_an_old_form_is_written_in_that_form(history, tmp_path, monkeypatch):
+    history(without(avro.schema_of(Prompt), "repeats"))  # version 2 is the class
+    stored = avro.versions("prompt")
+    real = avro.versions
+    monkeypatch.setattr(avro, "versions", lambda name: {1: stored[2], 2: stored[1]} if name == "prompt" else real(name))
+    monkeypatch.setattr(avro, "__file__", str(tmp_path / "avro.py"))
+    (tmp_path / "avsc").mkdir()
+    avro.main()
+    assert [p.name for p in (tmp_path / "avsc").iterdir()] == ["prompt.v3.avsc"]
+    monkeypatch.setattr(
+        avro, "versions", lambda name: {1: stored[2], 2: stored[1], 3: stored[2]} if name == "prompt" else real(name)
+    )
+    assert codec.decode(codec.encode(Prompt(b"{}", repeats=3)), Prompt).repeats == 3
+
+
 def test_a_type_without_an_avro_form_is_refused():
     @dataclasses.dataclass
     class Odd:
