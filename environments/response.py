@@ -22,39 +22,45 @@ class Response:
     @property
     def output(self) -> list[Item]:
         """Output items in order, including tool outputs between steps."""
-        return list(self.body.get("output") or [])
+        items = self.body.get("output")
+        return [i for i in items if isinstance(i, Mapping)] if isinstance(items, list) else []
 
     @property
     def incomplete_reason(self) -> str | None:
         """Why the last call stopped early, or None; `unknown` when the engine gave no reason."""
         details = self.body.get("incomplete_details")
-        return None if details is None else str(details.get("reason") or "unknown")
+        if details is None:
+            return None
+        return str(details.get("reason") or "unknown") if isinstance(details, Mapping) else "unknown"
 
     @property
     def usage(self) -> Mapping[str, Any]:
         """Token counts as reported; empty when the engine reported none."""
-        return self.body.get("usage") or {}
+        usage = self.body.get("usage")
+        return usage if isinstance(usage, Mapping) else {}
 
     def flat_text(self) -> str:
         """The text of every `output_text` part of every assistant message, glued together with nothing between."""
-        return "".join(str(p.get("text") or "") for p in self._parts() if p.get("type") == "output_text")
+        return "".join(text for kind, text in self._texts() if kind == "output_text")
 
     def joined_text(self) -> str:
         """The text of every part that has text, of every assistant message, one to a line, stripped."""
-        return "\n".join(str(p["text"]) for p in self._parts() if p.get("text")).strip()
+        return "\n".join(text for _, text in self._texts() if text).strip()
 
     def function_calls(self) -> list[Item]:
         """Function calls in order of appearance."""
         return [i for i in self.output if i.get("type") == "function_call"]
 
-    def _parts(self) -> Iterator[Mapping[str, Any]]:
+    def _texts(self) -> Iterator[tuple[Any, str]]:
+        """Type and text of every part with a text, of every assistant message; a plain text counts as one part."""
         for item in self.output:
-            if is_assistant_message(item):
-                content = item.get("content")
-                if isinstance(content, str):
-                    yield {"type": "output_text", "text": content}
-                else:
-                    yield from (p for p in content or () if isinstance(p, Mapping))
+            content = item.get("content") if is_assistant_message(item) else None
+            if isinstance(content, str):
+                yield "output_text", content
+            for part in content if isinstance(content, list) else ():
+                text = part.get("text") if isinstance(part, Mapping) else None
+                if isinstance(text, str):
+                    yield part.get("type"), text
 
 
 def is_assistant_message(item: Item) -> bool:

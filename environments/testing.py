@@ -8,10 +8,11 @@ does the same on a worker.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import random
+import threading
 from collections.abc import Coroutine, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel
 
@@ -39,44 +40,29 @@ class EnvironmentHarness:
 
     Takes a `Binding` or an environment. `context` is for scripted clients; the default has the random numbers of
     `rollout_id` "0-0" and no clients. Methods of the environment may be `def` or `async def`; the harness's own are plain
-    and must not be called from inside a running event loop. Use it in a `with` block when the environment is asynchronous.
+    and must not be called from inside a running event loop.
     """
 
     def __init__(self, binding: HasEnvironment | Environment, *, context: Context | None = None) -> None:
-        self._runner: asyncio.Runner | None = None
         self.environment = binding if isinstance(binding, Environment) else binding.environment
         self.context = context or Context(rollout_id="0-0", rng=random.Random("0-0"))  # noqa: S311 - not for secrets
         self.row: Mapping[str, Any] = {}
         self.task: BaseModel | None = None
+        self.seeded = Seed()
         self.state_json: str | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the event loop of asynchronous environments, if one was started."""
-        if self._runner is not None:
-            self._runner.close()
-            self._runner = None
-
-    def __del__(self) -> None:
-        self.close()
 
     def seed(self, row: Mapping[str, Any]) -> Seed:
         """Begin a rollout of `row`; raises `DataError` for a row that the platform or the environment refuses."""
         self.take(row)
-        seed = self._wait(dispatch.run_seed(self.environment, self.task, self.context))
-        self._keep(dispatch.first_state(self.environment, seed))
-        return seed
+        self.seeded = self._wait(dispatch.run_seed(self.environment, self.task, self.context))
+        self._keep(dispatch.first_state(self.environment, self.seeded))
+        return self.seeded
 
     def take(self, row: Mapping[str, Any]) -> None:
         """Check `row` and make it the current task without seeding; raises `DataError`."""
         self.row = check_row(dict(row))
         self.task = dispatch.read_task(self.environment, self.row)
-        self.state_json = None
+        self.seeded, self.state_json = Seed(), None
 
     def call(self, name: str, arguments: str = "{}", *, call_id: str = "call_1") -> ToolReply:
         """The reply to one call; `arguments` is the JSON text that a model would write. Raises as `run_tool`."""
@@ -114,9 +100,45 @@ class EnvironmentHarness:
         self.state_json = None if state is None else state.model_dump_json()
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._runner is None:
-            self._runner = asyncio.Runner()
-        return self._runner.run(work)
+        return _loop().run_until_complete(work)
+
+
+_LOOPS = threading.local()
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    """The event loop of all harnesses of this thread: what an environment opens in one call is usable in the next."""
+    found: asyncio.AbstractEventLoop | None = getattr(_LOOPS, "loop", None)
+    if found is None:
+        found = _LOOPS.loop = asyncio.new_event_loop()
+        atexit.register(found.close)
+    return found
+
+
+class ScriptedModel:
+    """A model that gives these replies in order: texts, Responses objects, or exceptions to raise.
+
+    It serves as a `ModelClient` in a context and as a model of `environments.agents.playing`; `requests` are the
+    parameters it was called with.
+    """
+
+    def __init__(self, *replies: str | Mapping[str, Any] | Exception) -> None:
+        self._replies = iter(replies)
+        self.requests: list[Mapping[str, Any]] = []
+
+    def answer(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The next reply; raises it when it is an exception, and `AssertionError` when the script is over."""
+        self.requests.append(params)
+        reply = next(self._replies, None)
+        if reply is None:
+            raise AssertionError(f"the script has no reply number {len(self.requests)}")
+        if isinstance(reply, Exception):
+            raise reply
+        return response(reply) if isinstance(reply, str) else reply
+
+    async def create(self, params: Mapping[str, Any]) -> Response:
+        """`answer`, as a model client gives it."""
+        return Response(self.answer(params))
 
 
 def message(text: str, *, role: str = "assistant") -> Item:

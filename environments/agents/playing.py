@@ -7,38 +7,37 @@ every step, as it does in the events.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from environments.agents.agent import Action, Agent, AskEnvironment, CallModel, CallTools, ModelRequest, View
+from environments.agents.agent import Agent, AskEnvironment, CallModel, CallTools, Finish, ModelRequest, View
 from environments.response import Item, Response
-from environments.testing import EnvironmentHarness
+from environments.testing import EnvironmentHarness, ScriptedModel
 from environments.usage import add_usage
-
-Model = Callable[[Mapping[str, Any], str], Mapping[str, Any]]
-"""A scripted model: request parameters (with `input`) and the model's name in, a Responses object out; may raise."""
+from schemas.rows import PARAMS
 
 MAX_STEPS = 1_000
 """Steps after which a played agent is taken to be stuck."""
 
 
-@dataclass
 class Play:
-    """One rollout as it is played; `requests` are the parameters of the model calls made."""
+    """One rollout as it is played. `requests` are the parameters of the model calls made, in order.
 
-    agent: Agent
-    harness: EnvironmentHarness
-    model: Model
-    params: Mapping[str, Any]
-    items: list[Item] = field(default_factory=list)
-    requests: list[Mapping[str, Any]] = field(default_factory=list)
-    usage: dict[str, Any] | None = None
-    last: Response | None = None
-    done: bool = False
+    The harness must have been seeded; its items and tools are part of the rollout. `models` are scripted models by name,
+    `policy` among them.
+    """
+
+    def __init__(self, agent: Agent, harness: EnvironmentHarness, models: Mapping[str, ScriptedModel]) -> None:
+        self.agent, self.harness, self.models = agent, harness, models
+        self.params = _with_tools(harness.row[PARAMS], harness.seeded.tools)
+        self.items: list[Item] = list(harness.seeded.items)
+        self.requests: list[Mapping[str, Any]] = []
+        self.usage: dict[str, Any] | None = None
+        self.last: Response | None = None
+        self.done = False
 
     def run(self) -> dict[str, Any]:
-        """The final Responses object; raises whatever the model, a tool or the environment raises."""
+        """The final Responses object; raises whatever a model, a tool or the environment raises."""
         memory: Mapping[str, Any] = {}
         replies: Sequence[Response] = ()
         for _ in range(MAX_STEPS):
@@ -46,12 +45,12 @@ class Play:
             step = self.agent.next(view, replies)
             self.items += step.append
             memory = json.loads(json.dumps(step.memory))
-            if not isinstance(step.action, CallModel | CallTools | AskEnvironment):
+            if isinstance(step.action, Finish):
                 return self._response(step.action.fields)
             replies = self._do(step.action)
         raise AssertionError(f"{type(self.agent).__name__} took {MAX_STEPS} steps without finishing")
 
-    def _do(self, action: Action) -> Sequence[Response]:
+    def _do(self, action: CallModel | CallTools | AskEnvironment) -> Sequence[Response]:
         if isinstance(action, CallModel):
             return [self._ask(r) for r in action.requests]
         if isinstance(action, CallTools):
@@ -68,7 +67,7 @@ class Play:
         params = {**self.params, **request.params}
         params["input"] = [*_as_items(params["input"]), *self.items] if request.input is None else list(request.input)
         self.requests.append(params)
-        self.last = Response(self.model(params, request.model))
+        self.last = Response(self.models[request.model].answer(params))
         self.usage = add_usage(self.usage, self.last.usage)
         return self.last
 
@@ -77,10 +76,14 @@ class Play:
         return {**body, "output": list(self.items), "usage": self.usage, **fields}
 
 
-def play(agent: Agent, harness: EnvironmentHarness, model: Model) -> dict[str, Any]:
-    """Play a rollout of the harness's current row and return the final Responses object, ready for `harness.verify`."""
-    return Play(agent, harness, model, harness.row["responses_create_params"]).run()
+def play(agent: Agent, harness: EnvironmentHarness, *replies: str | Mapping[str, Any] | Exception) -> dict[str, Any]:
+    """Play a rollout against a policy that gives these replies; the final Responses object is ready for `harness.verify`."""
+    return Play(agent, harness, {"policy": ScriptedModel(*replies)}).run()
 
 
 def _as_items(given: str | Sequence[Item]) -> list[Item]:
     return [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
+
+
+def _with_tools(params: Mapping[str, Any], more: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    return {**params, "tools": [*(params.get("tools") or ()), *more]} if more else params

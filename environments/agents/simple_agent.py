@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from pydantic import Field
+
 from environments.agents.agent import Agent, AgentConfig, CallModel, CallTools, Finish, Step, View
 from environments.response import Item, Response, is_assistant_message
 from schemas.events import ToolCall
@@ -17,7 +19,7 @@ reference asks for ever; a model that says nothing eight times over a growing in
 class SimpleAgentConfig(AgentConfig):
     """`max_steps`: model calls at most; null or 0 for no limit."""
 
-    max_steps: int | None = None
+    max_steps: int | None = Field(default=None, ge=0)
 
 
 class SimpleAgent(Agent):

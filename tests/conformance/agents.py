@@ -10,7 +10,7 @@ from environments.agents.playing import Play
 from environments.environment import Context, Environment
 from environments.manifest import AgentBlock, Variant
 from environments.registry import agent_types, make_agent
-from environments.testing import EnvironmentHarness
+from environments.testing import EnvironmentHarness, ScriptedModel
 from environments.tools import ToolReply
 from schemas.errors import ModelError
 from services.models.reply import problem
@@ -47,8 +47,8 @@ def run(case: Case) -> list[str]:
     tools = ScriptedTools(iter(case.data.get("tools") or case.data.get("env") or ()))
     harness = EnvironmentHarness(tools)
     harness.seed({"responses_create_params": case.data["responses_create_params"]})
-    replies = iter(case.data["model"])
-    played = Play(_agent(case), harness, lambda params, model: _reply(next(replies)), harness.row["responses_create_params"])
+    policy = ScriptedModel(*(_reply(scripted) for scripted in case.data["model"]))
+    played = Play(_agent(case), harness, {"policy": policy})
     try:
         result: dict[str, Any] = {"response": played.run()}
     except ModelError:
@@ -61,10 +61,8 @@ def _agent(case: Case) -> Agent:
     return make_agent(Variant(agent=block))
 
 
-def _reply(scripted: Mapping[str, Any]) -> Mapping[str, Any]:
+def _reply(scripted: Mapping[str, Any]) -> Mapping[str, Any] | ModelError:
     if "status" in scripted and "output" not in scripted:
-        raise ModelError(f"the model answered {scripted['status']}")
+        return ModelError(f"the model answered {scripted['status']}")
     wrong = problem(dict(scripted))
-    if wrong:
-        raise ModelError(wrong)
-    return scripted
+    return ModelError(wrong) if wrong else scripted

@@ -37,10 +37,10 @@ def run(case: Case) -> list[str]:
     context = Context(rollout_id="0-0")
     for form in FORMS:
         context = form.context(case, context)
-    with EnvironmentHarness(_environment(case), context=context) as harness:
-        found: list[str] = []
-        outcome = _outcome(case, harness, found)
-        return found + [line for form in FORMS for line in form.check(case, harness, outcome)]
+    harness = EnvironmentHarness(_environment(case), context=context)
+    found: list[str] = []
+    outcome = _outcome(case, harness, found)
+    return found + [line for form in FORMS for line in form.check(case, harness, outcome)]
 
 
 def _outcome(case: Case, harness: EnvironmentHarness, found: list[str]) -> Outcome:
