@@ -123,7 +123,7 @@ def _with_retries(report: Report) -> list[Path]:
             raise OSError(f"damaged on arrival: {', '.join(damaged)}")
         except ImportError as error:
             raise BrokerError(f"the local Kafka needs the extra `local`: {INSTALL}") from error
-        except (OSError, RuntimeError, AssertionError, ValueError) as error:  # what requests and jgo raise
+        except (OSError, RuntimeError, AssertionError, ValueError, ET.ParseError) as error:  # what requests and jgo raise
             discard_damaged()
             if attempt == _ATTEMPTS:
                 raise BrokerError(
