@@ -20,7 +20,7 @@ _ANSWER_COLON_MD = re.compile(r"answer[*_]{0,2}\s*:[*_\s]{0,2}(.*)", re.IGNORECA
 _MD_TRIM = "*_`.,;:" + string.whitespace
 _LEADING_LETTER = re.compile(r"([A-Za-z])(?![^\W_])")
 _CAPITAL_WORD = re.compile(r"\b[A-Z]\b")
-_SEPARATOR = r"(?:\s+(?:(?:or|and)\s+)?|\s*[/|&,;]\s*)"
+_SEPARATOR = r"(?:\s+(?:(?i:or|and)\s+)?|\s*[/|&,;]\s*)"
 
 
 def from_patterns(patterns: object, text: str, options: Options) -> str | None:
@@ -89,7 +89,7 @@ def _option_within(bodies: Sequence[str], options: Options) -> str | None:
 
 def _letter_of_line(payload: str, ambiguous: re.Pattern[str] | None, options: Options) -> str | None:
     text = with_latin_letters(payload).strip().strip(_MD_TRIM)
-    if not text or (ambiguous and any(m[1].upper() != m[2].upper() for m in ambiguous.finditer(text))):
+    if not text or (ambiguous and ambiguous.search(text)):
         return None
     if len(text) == 1:
         return options.allowed(text)
@@ -103,10 +103,10 @@ def _letter_of_line(payload: str, ambiguous: re.Pattern[str] | None, options: Op
 
 
 def _ambiguity(options: Options) -> re.Pattern[str] | None:
-    """Matches a lone option letter that nothing but a list separator divides from the next one."""
+    """Matches a lone option letter that nothing but a list separator divides from another one."""
     letters = "".join(sorted(c for c in options.letters if c.isascii()))
     if not letters:
         return None
-    letter = f"([{letters}{letters.lower()}])"
-    pattern = rf"(?<![A-Za-z]){letter}(?={_SEPARATOR}{letter}(?![A-Za-z]))"
-    return re.compile(pattern.replace("or|and", "(?i:or|and)"))
+    letter = f"[{letters}{letters.lower()}]"
+    other = rf"(?!(?i:\1)){letter}(?![A-Za-z])"
+    return re.compile(f"(?<![A-Za-z])({letter})(?={_SEPARATOR}{other})")
