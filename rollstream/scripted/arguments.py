@@ -15,6 +15,7 @@ MAX_DEPTH = 8
 
 _WORD = re.compile(r"[^\W\d_]{3,24}")
 _SMALL = 9
+_MANY = 1000
 _FALLBACK = "example"
 
 
@@ -86,10 +87,16 @@ def _object(schema: Mapping[str, Any], root: Any, source: Source, path: str, dep
 
 def _array(schema: Mapping[str, Any], root: Any, source: Source, path: str, depth: int) -> list[Any]:
     items = schema.get("items")
-    if _type_of(_resolved(items, root)) == "integer" and source.numbers:
+    least, most = _bound(schema, "minItems", 1), _bound(schema, "maxItems", _MANY)
+    if _any_integer(_resolved(items, root)) and least <= len(source.numbers) <= most and source.numbers:
         return list(source.numbers)
-    count = min(max(_bound(schema, "minItems", 1), 1), _SMALL)
+    count = min(max(least, 1), max(most, 0), _MANY)
     return [_value(items, root, source, f"{path}.{i}", depth + 1) for i in range(count)]
+
+
+def _any_integer(schema: Mapping[str, Any]) -> bool:
+    """Whether every integer fits, so that what a tool returned may be handed on."""
+    return schema.get("type") == "integer" and schema.keys() <= {"type", "title", "description"}
 
 
 def _string(schema: Mapping[str, Any], source: Source, path: str) -> str:

@@ -123,7 +123,7 @@ def response(
         "top_p": request.get("top_p"),
         "usage": {
             "input_tokens": tokens_in,
-            "input_tokens_details": {"cached_tokens": 0},
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
             "output_tokens": tokens_out,
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": tokens_in + tokens_out,

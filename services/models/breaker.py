@@ -38,6 +38,11 @@ class Breaker:
         """When the cool-down is over; minus infinity when the breaker is not open."""
         return self._probe_at if self.state is BreakerState.OPEN else float("-inf")
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether everybody may call."""
+        return self.state is BreakerState.CLOSED
+
     def admits(self, now: float) -> bool:
         """Whether a try may start now."""
         return self.state is BreakerState.CLOSED or (self.state is BreakerState.OPEN and now >= self._probe_at)

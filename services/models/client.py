@@ -29,6 +29,7 @@ from schemas.errors import ModelError, RolloutError, RolloutTimeout
 from services.models import fault as faults
 from services.models import reply as replies
 from services.models.backoff import back_off, retry_after
+from services.models.connector import PacedConnector
 from services.models.endpoint import ModelEndpoint
 from services.models.fault import Fault
 from services.models.gate import EndpointDownError, Gate, Outcome, Ticket
@@ -42,7 +43,7 @@ KEEPALIVE_S = 4.0
 """Idle connections are dropped before the server does it: uvicorn, under vLLM and SGLang, closes after 5 s, and a request
 sent into that moment is lost."""
 
-DNS_TTL_S = 60.0
+DNS_TTL_S = 60
 """Names are resolved once a minute at most, and a server that moved is found within one."""
 
 _SPARE_FILES = 512
@@ -100,10 +101,11 @@ class PolicyClient:
         endpoint = self.endpoint.model_copy(update={"max_concurrency": _affordable(self.endpoint.max_concurrency)})
         self._loop = loop
         self._gate = Gate(endpoint, loop)
-        # The gate bounds what is in flight; a second bound in the pool would only queue without a deadline.
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=int(DNS_TTL_S))
-        self._session = self._new_session(connector, owner=True)
-        self._probing = self._new_session(connector, owner=False, traces=[_connection_trace(self._gate.connected)])
+        breaker = self._gate.breaker
+        pool = PacedConnector(lambda: breaker.is_closed, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=DNS_TTL_S)
+        self._session = self._new_session(pool)
+        # The probe has a pool of its own: it must not wait behind those whom the breaker holds back.
+        self._probing = self._new_session(aiohttp.TCPConnector(), _connection_trace(self._gate.connected))
         self._arm_alarm()
 
     async def close(self) -> None:
@@ -240,6 +242,9 @@ class PolicyClient:
 
     async def _wait_after(self, call: _Call, fault: Fault) -> None:
         """Sleep until the next try, or raise when there is none."""
+        if fault.reason == faults.SHUT:
+            call.attempts -= 1  # nothing was sent; the gate says when to come back
+            return
         budget, now = self.endpoint.retries, self._loop.time()
         call.last = fault
         call.budget_end = min(call.budget_end, now + budget.max_elapsed_s)
@@ -279,17 +284,14 @@ class PolicyClient:
 
     # -- housekeeping -----------------------------------------------------------------------------------------------
 
-    def _new_session(
-        self, connector: aiohttp.TCPConnector, *, owner: bool, traces: list[aiohttp.TraceConfig] | None = None
-    ) -> aiohttp.ClientSession:
+    def _new_session(self, connector: aiohttp.TCPConnector, *traces: aiohttp.TraceConfig) -> aiohttp.ClientSession:
         headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity"}
         return aiohttp.ClientSession(
             connector=connector,
-            connector_owner=owner,
             headers={**headers, **self.endpoint.request_headers()},
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self.endpoint.timeouts.connect_s),
-            trace_configs=traces,
+            trace_configs=list(traces),
         )
 
     def _arm_alarm(self) -> None:

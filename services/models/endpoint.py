@@ -148,6 +148,8 @@ def _check_form(parts: SplitResult, text: str) -> None:
         raise ValueError("a model's URL must not contain a user or password; give the key separately")
     if not parts.scheme or API_ROOT not in parts.path or parts.path.endswith(API_ROOT):
         raise ValueError(f"{text!r} does not name a model: expected URL/NAME such as http://localhost:8000/v1/my-model")
+    if parts.query or parts.fragment:
+        raise ValueError(f"{text!r} has a query or fragment; write ? and # in a model's name as %3F and %23")
 
 
 def _is_header(name: str, value: str) -> bool:

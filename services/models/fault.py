@@ -12,12 +12,16 @@ from typing import Any
 
 import aiohttp
 
+from services.models.connector import ShutError
 from services.models.gate import Outcome
 
 RETRIED_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520})
 """platform.md D7. Anything else from 400 on would be refused again."""
 
 OVERLOAD_STATUSES = frozenset({429, 503})
+
+SHUT = "shut"
+"""Reason of a try that was called back before anything was sent."""
 
 _HINTS = {
     301: "follow no redirects with a POST: set the URL it names",
@@ -80,6 +84,8 @@ def of_timeout(waited_s: float, *, got_head: bool) -> Fault:
 
 def of_error(error: Exception) -> Fault:
     """The fault of an exception out of aiohttp or the socket below it."""
+    if isinstance(error, ShutError):
+        return Fault(SHUT, "unreachable", True, Outcome.SILENT)
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return Fault("certificate", f"its TLS certificate is not trusted: {error}", False, Outcome.UNREACHABLE)
     if isinstance(error, aiohttp.ServerTimeoutError):

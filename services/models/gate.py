@@ -104,8 +104,7 @@ class Gate:
         if outcome is Outcome.ANSWERED or outcome is Outcome.OVERLOADED:
             self._heard(ticket, outcome, now)
         elif outcome is Outcome.UNREACHABLE:
-            if self.breaker.failed(now, probe=ticket.probe):
-                _log.warning("model_unreachable", endpoint=self._where, again_in_s=round(self.breaker.shut_until - now, 1))
+            self._lost(ticket, now)
         elif ticket.probe:
             self.breaker.abandoned()
         if pause_s:
@@ -137,6 +136,11 @@ class Gate:
             self.limiter.succeeded(self.in_flight)
         elif self.limiter.overloaded(self.in_flight, started=ticket.started, now=now):
             _log.info("model_overloaded", endpoint=self._where, allowance=self.limiter.allowance)
+
+    def _lost(self, ticket: Ticket, now: float) -> None:
+        was_down = self.breaker.down_since is not None
+        if self.breaker.failed(now, probe=ticket.probe) and not was_down:
+            _log.warning("model_unreachable", endpoint=self._where, again_in_s=round(self.breaker.shut_until - now, 1))
 
     def _admits(self, now: float) -> bool:
         return self.in_flight < self.limiter.allowance and now >= self._paused_until and self.breaker.admits(now)
