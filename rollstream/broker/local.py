@@ -37,6 +37,7 @@ GRACE_S = 15.0
 
 _HEAP = "512m"
 _TRIES = 3
+_PORT_TAKEN = "Address already in use"  # Java's words, in the log
 _ORPHAN_GRACE_S = 3.0
 """For a clean end when this process is gone: nobody waits for it, and killing it loses nothing."""
 
@@ -140,31 +141,35 @@ class LocalBroker:
         await self.stop()
 
     async def _start_with_remedies(self, lock: IO[str]) -> BrokerInfo:
-        """Start; where the log shows a cause that can be removed (a taken port, a damaged cache), remove it and start again."""
-        use_archive = self._archive is not None
+        """Start; where the failure has a cause that can be removed (a taken port, a damaged cache), remove it and try again."""
+        suspect: Path | None = None
         for attempt in range(1, _TRIES + 1):
-            command = await asyncio.to_thread(self._command, use_archive)
+            command = await asyncio.to_thread(self._command, use_archive=suspect is None)
             ports = self._ports(fresh=attempt > 1)
             try:
-                return await self._start_once(command, ports, lock)
+                info = await self._start_once(command, ports, lock)
             except BrokerError as error:
                 if attempt == _TRIES or not await self._remedied(command, error):
                     raise
-                use_archive = False
+                if _PORT_TAKEN not in str(error):
+                    suspect = suspect or command.archive
+            else:
+                if suspect is not None and command.archive is None:
+                    suspect.unlink(missing_ok=True)  # it starts without: the archive it was
+                self._train_if_missing(command)
+                return info
         raise AssertionError("unreachable: the last try returns or raises")
 
     async def _remedied(self, command: JavaCommand, error: BrokerError) -> bool:
-        if "Address already in use" in str(error):
-            return True
-        if command.archive is not None:
-            command.archive.unlink(missing_ok=True)
+        """Whether another try, with other ports and without the archive, has a chance."""
+        if _PORT_TAKEN in str(error) or command.archive is not None:
             return True
         return bool(await asyncio.to_thread(jars.discard_damaged))
 
-    def _command(self, use_archive: bool) -> JavaCommand:
+    def _command(self, *, use_archive: bool) -> JavaCommand:
         java = find_java()
         path = jars.kafka_jars(self._report)
-        archive = archives.archive_path(java, path, _HEAP) if use_archive else None
+        archive = archives.archive_path(java, path, _HEAP) if use_archive and self._archive else None
         return JavaCommand(java, path, _HEAP, archive if archive and archive.is_file() else None, self._jvm_options)
 
     def _ports(self, *, fresh: bool) -> Ports:
@@ -184,7 +189,6 @@ class LocalBroker:
             self._jvm = self._spawn(line, output, lock)
         await self._wait_ready(self._jvm, ports)
         state.save_ports(self.layout, ports)
-        self._train_if_missing(command)
         return state.note(self.layout, self._jvm.pid, ports, detached=self._detached)
 
     def _spawn(self, line: Sequence[str], output: IO[bytes], lock: IO[str]) -> Jvm:
