@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from environments.common.options import Options, last_boxed, unwrap_text
+from environments.mcqa import patterns
 from environments.mcqa.environment import Mcqa, McqaConfig
 from environments.mcqa.grading import MODES
 from environments.mcqa.patterns import TIME_LIMIT_S, PatternError, last_captures
@@ -34,8 +35,8 @@ def letter(text: str, mode: str) -> str | None:
     return MODES[mode](text.strip(), SHAPES)
 
 
-def with_regex(text: str, *patterns: Any) -> Verdict:
-    return verify(text, template_metadata={"output_regex": patterns[0] if len(patterns) == 1 else list(patterns)})
+def with_regex(text: str, source: Any) -> Verdict:
+    return verify(text, template_metadata={"output_regex": source})
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_answer_colon_md(text: str, expected: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("patterns", "text", "expected"),
+    ("sources", "text", "expected"),
     [
         (["pick (.+)$"], "I pick right  Triangle", "C"),
         (["pick (.)"], "I pick ب", "B"),
@@ -130,8 +131,8 @@ def test_answer_colon_md(text: str, expected: str | None) -> None:
         (["(?P<x>B)(?P=x)?"], "B", "B"),
     ],
 )
-def test_custom_patterns(patterns: list[Any], text: str, expected: str | None) -> None:
-    assert with_regex(text, patterns).fields["extracted_answer"] == expected
+def test_custom_patterns(sources: list[Any], text: str, expected: str | None) -> None:
+    assert with_regex(text, sources).fields["extracted_answer"] == expected
 
 
 def test_a_pattern_with_several_groups_gives_no_answer_and_says_so() -> None:
@@ -164,6 +165,36 @@ def test_a_pattern_that_runs_too_long_says_so() -> None:
     verdict = with_regex("a" * 5_000 + r"b \boxed{B}", "(?:a+)+$x")
     assert (verdict.reward, verdict.fields["extracted_answer"]) == (0.0, None)
     assert verdict.fields["extraction_error"] == "output_regex took longer than 0.5 s"
+
+
+class CutShort:
+    """A pattern whose searches end at the limit without having used their own thread's time, `times` times."""
+
+    groups = 0
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+        self.timeouts: list[float] = []
+
+    def finditer(self, text: str, timeout: float) -> Any:
+        self.timeouts.append(timeout)
+        yield "A"
+        if len(self.timeouts) <= self.times:
+            raise TimeoutError
+        yield "B"
+
+
+def test_a_search_that_busy_neighbours_cut_short_is_tried_again_with_more_time() -> None:
+    pattern = CutShort(2)
+    assert patterns._last(pattern, "text", time.thread_time() + 0.5) == "B"
+    assert pattern.timeouts == pytest.approx([0.5, 1.0, 2.0], rel=0.1)
+
+
+def test_a_search_is_not_tried_for_ever() -> None:
+    pattern = CutShort(100)
+    with pytest.raises(PatternError, match="longer than"):
+        patterns._last(pattern, "text", time.thread_time() + 0.5)
+    assert len(pattern.timeouts) == patterns.MAX_TRIES
 
 
 @pytest.mark.parametrize(
