@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import socket
+import sys
 import time
 from email.utils import formatdate
 
@@ -279,6 +281,35 @@ async def test_a_dead_server_is_not_stormed_and_found_again_when_it_is_back(unus
         assert [e["event"] for e in logs if e["event"].startswith("model_")] == ["model_unreachable", "model_reachable_again"]
 
 
+async def test_tries_waiting_to_connect_are_called_back_when_the_breaker_opens():
+    """A host that swallows packets: those behind the first 64 must neither be sent nor lose a try."""
+    settings = {
+        "breaker": {"failures": 5, "cool_down_s": 30},
+        "timeouts": {"connect_s": 0.2},
+        "retries": {"max_attempts": 1},
+    }
+    full = socket.socket()
+    full.bind(("127.0.0.1", 0))
+    full.listen(0)  # never accepts: the queue is full after one or two, and further connections hang
+    fillers = [socket.socket() for _ in range(4)]
+    for filler in fillers:
+        filler.setblocking(False)
+        filler.connect_ex(full.getsockname())
+    async with client_of(f"http://127.0.0.1:{full.getsockname()[1]}/v1", **settings) as client:
+        calls = [asyncio.create_task(client.create(BODY, idempotency_key=str(i))) for i in range(200)]
+        await until(lambda: client.snapshot().breaker == "open")
+        await until(lambda: client.snapshot().waiting + len([c for c in calls if c.done()]) == 200)
+        snapshot = client.snapshot()
+        assert sum(snapshot.failures.values()) <= 64 + 5  # those who began before the fifth failure
+        assert snapshot.retries == {}
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        assert client.snapshot().in_flight == 0
+    for each in (full, *fillers):
+        each.close()
+
+
 async def test_a_slow_probe_does_not_hold_up_the_rest(unused_tcp_port):
     settings = {
         "breaker": {"failures": 1, "cool_down_s": 0.05},
@@ -345,7 +376,5 @@ async def test_the_hot_path_does_not_import_openai():
         "from services.models.endpoint import ModelEndpoint\n"
         "assert 'openai' not in sys.modules\n"
     )
-    import sys
-
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
     assert await process.wait() == 0

@@ -1,6 +1,7 @@
 """An event loop whose clock jumps to the next timer when nothing is ready: time in tests costs none."""
 
 import asyncio
+import heapq
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -12,6 +13,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._virtual
 
     def _run_once(self):
+        while self._scheduled and self._scheduled[0]._cancelled:  # or the loop would really wait for the one behind it
+            heapq.heappop(self._scheduled)._scheduled = False
+            self._timer_cancelled_count -= 1
         if not self._ready and self._scheduled:
             self._virtual = max(self._virtual, self._scheduled[0]._when)
         super()._run_once()
