@@ -40,21 +40,25 @@ def failure_line(event: Failure, parts: Parts, note: str = "") -> bytes:
     row = _object(parts.row)
     line = {k: v for k, v in row.items() if k not in _IDENTITY}
     line |= _identity(event, row)
-    response = _object(parts.response)
-    if response:
-        line["response"] = response
+    line |= _said(parts.response)
     return _with_own(line, _flags(event) | _own(event, note) | _original(parts.original))
 
 
 def unreadable_line(run_id: str, place: str, error: Exception, original: bytes, rollout_id: str = "") -> bytes:
     """The line of a record that the sink could not read: class data, or what the error itself says."""
-    kind, again = (error.failure_class, error.retryable) if isinstance(error, RolloutError) else (FailureClass.DATA, False)
+    kind, again = _class_of(error)
     own: dict[str, Any] = {CLASS: kind, **({} if again else {TERMINAL: True})}
     own |= {"stage": "sink", "error_type": type(error).__name__}
     own |= {"message": str(error), "outcome": Outcome.FAILED, "run_id": run_id, "place": place}
     if rollout_id:
         own["rollout_id"] = rollout_id
     return jsontext.dumps(own | _original(original))
+
+
+def _class_of(error: Exception) -> tuple[FailureClass, bool]:
+    if isinstance(error, RolloutError):
+        return error.failure_class, error.retryable
+    return (FailureClass.TIMEOUT, True) if isinstance(error, TimeoutError) else (FailureClass.DATA, False)
 
 
 def uncounted_line(value: bytes, outcome: Outcome, run_id: str, message: str) -> bytes:
@@ -89,6 +93,18 @@ def _ref_fields(ref: RolloutRef) -> dict[str, Any]:
     if ref.explicit_id:
         fields[ROLLOUT_ID] = ref.explicit_id
     return fields
+
+
+def _said(data: bytes) -> dict[str, Any]:
+    """What the policy had said: a Responses object, or (of a rollout that was not finished) the items of its conversation.
+
+    The latter come as comma-separated JSON and go into `conversation`, not `response`, which readers take for a whole one.
+    """
+    response = _object(data)
+    if isinstance(response.get("output"), list) or "id" in response:
+        return {"response": response}
+    items = _object(b'{"conversation":[%b]}' % data)
+    return items if items.get("conversation") else {}
 
 
 def _flags(event: Failure) -> dict[str, Any]:

@@ -51,6 +51,7 @@ class SingleFile:
         mode: Mode = Mode.CONTINUE,
         checkpoint_every_s: float = CHECKPOINT_EVERY_S,
         report: Report | None = None,
+        on_fatal: Callable[[SinkStoppedError], None] | None = None,
         disk: Disk | None = None,
         start_at: Mapping[TopicPartition, int] | None = None,
     ) -> None:
@@ -58,6 +59,7 @@ class SingleFile:
         self._files = LineFiles(self.paths, run_id, mode, disk)
         self._every_s = checkpoint_every_s
         self._report = report
+        self._on_fatal = on_fatal
         self._start_at = start_at or {}
         self._thread = ThreadPoolExecutor(1, "sink")
         self._opening: asyncio.Future[None] | None = None
@@ -125,6 +127,8 @@ class SingleFile:
         except SinkStoppedError as e:
             self._failed = e  # whoever commits next hears of it
             _log.error("sink stopped", error=str(e))
+            if self._on_fatal is not None:
+                self._on_fatal(e)
 
     async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)

@@ -55,14 +55,18 @@ class SinkStep:
         try:
             made = self._scored(record) if record.topic == self.scored_topic else self._failure(record)
         except Exception as e:  # noqa: BLE001 - a record that cannot be read costs a line, never the worker
-            return self._kept(unreadable(record, e))
+            return self.recover(record, e)
         return self._kept(made) if isinstance(made, Outgoing) else self._awaited(record, made)
+
+    def recover(self, record: ConsumerRecord, error: Exception) -> Outputs:
+        """The line of a record whose step raised or ran over its deadline."""
+        return self._kept(unreadable(record, error))
 
     async def _awaited(self, record: ConsumerRecord, made: Awaitable[Outgoing]) -> Outputs:
         try:
             return self._kept(await made)
         except Exception as e:  # noqa: BLE001 - as above
-            return self._kept(unreadable(record, e))
+            return self.recover(record, e)
 
     def _kept(self, out: Outgoing) -> Outputs:
         """Records without a run header show their run only now."""

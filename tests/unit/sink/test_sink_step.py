@@ -170,6 +170,21 @@ def test_the_message_that_could_not_be_read_is_kept_whole(make: Any) -> None:
     assert base64.b64decode(kept["base64"]) == binary
 
 
+def test_what_an_unfinished_rollout_had_said_is_its_conversation(make: Any) -> None:
+    items = b'{"type":"message","role":"user","content":"a"},{"type":"message","role":"assistant","content":"b"}'
+    found = line(step()(make.failed(0, make.event(response=Payload(items)))))
+    assert [i["content"] for i in found["conversation"]] == ["a", "b"]
+    assert "response" not in found
+    cut = line(step()(make.failed(0, make.event(response=Payload(items[:-5])))))
+    assert "conversation" not in cut
+
+
+def test_a_step_that_ran_over_can_be_tried_again(make: Any) -> None:
+    found = line(step().recover(make.scored(3, task=1), TimeoutError("no result within 300 s")))
+    assert found["_ng_failure_class"] == "timeout"
+    assert "_ng_failure_terminal" not in found
+
+
 def test_rows_refused_before_they_were_sent_name_file_and_line(make: Any) -> None:
     assert line(step()(make.failed(0, make.event(task=None, place=None, file="rows.jsonl", line=3))))["place"] == "rows.jsonl:3"
 
