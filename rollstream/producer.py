@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import secrets
+import time
+from collections import Counter
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
@@ -20,12 +22,12 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from schemas import codec, headers, jsontext
-from schemas.errors import DataError, InfrastructureError
-from schemas.events import Prompt
+from schemas.errors import DataError, FailureClass, InfrastructureError, Outcome
+from schemas.events import Failure, Payload, Prompt
 from schemas.identity import Place, RolloutRef
 from schemas.prompts import Task, read_prompt
 from schemas.rows import TASK_INDEX
-from schemas.topics import MAX_PROMPT_BYTES, PROMPTS, Topics, partition_of
+from schemas.topics import FAILURES, INLINE_LIMIT, MAX_PROMPT_BYTES, PROMPTS, Topics, TopicSpec, partition_of
 from services.runtime.admin import ensure_topics, partitions_of
 from services.runtime.connection import Connection
 
@@ -86,15 +88,17 @@ class PromptProducer:
         form: Literal["json", "avro"] = "json",
         timeout_s: float = 120.0,
         new_trace: Callable[[], bytes] | None = None,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._connection = connection
         self._topics = topics or Topics()
         self._topic = self._topics.name(PROMPTS)
         self._form = form
         self._timeout_s = timeout_s
+        self._now = now
         self._new_trace = new_trace or new_traceparent
         self._producer: AIOKafkaProducer | None = None
-        self._partitions = 0
+        self._partitions: Mapping[str, int] = {}
         self._outstanding = 0
         self._room = asyncio.Event()
         self._failed: BaseException | None = None
@@ -155,17 +159,8 @@ class PromptProducer:
         task = read_prompt(value, Place(self._topic, 0, 0))
         # Without an id of its own the task's identity is its place, so nothing has to meet: a random key spreads evenly.
         key = task.rollouts()[0].task_key if prompt.task_id else f"{prompt.run_id}/{secrets.token_hex(8)}".encode()
-        await self._wait_for_room(len(value))
-        acknowledged = await self._started().send(
-            self._topic,
-            value,
-            key,
-            partition=partition_of(key, self._partitions),
-            headers=[(headers.RUN, prompt.run_id.encode()), (headers.TRACE, self._new_trace())],
-        )
-        self._outstanding += len(value)
-        acknowledged.add_done_callback(lambda f: self._settle(f, len(value)))
-        return Receipt(task, acknowledged)
+        found = [(headers.RUN, prompt.run_id.encode()), (headers.TRACE, self._new_trace())]
+        return Receipt(task, await self._put(PROMPTS, value, key, found))
 
     async def send_rows(
         self,
@@ -193,17 +188,26 @@ class PromptProducer:
                 raise DataError(f"row {count}: {e}") from e
         return count
 
+    async def refuse(self, run_id: str, file: str, line: int, message: str, original: bytes) -> None:
+        """Record in `failures` that a row was refused before it was sent, so that the run's ledger knows of it.
+
+        `original` is kept up to `INLINE_LIMIT` bytes. Raises like `send`.
+        """
+        value = codec.encode(_refusal(run_id, file, line, message, original, int(self._now() * 1000)))
+        key = f"{run_id}/{file}:{line}".encode("utf-8", "surrogateescape")
+        await self._put(FAILURES, value, key, [(headers.RUN, run_id.encode()), (headers.OUTCOME, str(Outcome.FAILED).encode())])
+
     async def flush(self) -> None:
         """Wait until all that was sent is acknowledged; raises `InfrastructureError` when something was not."""
         await self._flush(self._started())
 
-    async def _count_partitions(self) -> int:
-        """Of the topic as it is; as it is declared, when it has to be created."""
-        found = await partitions_of(self._connection, [self._topic], timeout_s=START_TIMEOUT_S)
-        if found:
-            return len(found)
-        ready = await ensure_topics(self._connection, self._topics, timeout_s=START_TIMEOUT_S)
-        return ready.partitions[self._topic]
+    async def _count_partitions(self) -> Mapping[str, int]:
+        """Of the topics as they are; as they are declared, when they have to be created."""
+        names = [self._topic, self._topics.name(FAILURES)]
+        found = Counter(tp.topic for tp in await partitions_of(self._connection, names, timeout_s=START_TIMEOUT_S))
+        if len(found) == len(names):
+            return found
+        return (await ensure_topics(self._connection, self._topics, timeout_s=START_TIMEOUT_S)).partitions
 
     async def _flush(self, producer: AIOKafkaProducer) -> None:
         try:
@@ -211,6 +215,15 @@ class PromptProducer:
         except TimeoutError as e:
             raise self._no_answer() from e
         self._raise_failed()
+
+    async def _put(self, spec: TopicSpec, value: bytes, key: bytes, found: list[tuple[str, bytes]]) -> asyncio.Future[Any]:
+        await self._wait_for_room(len(value))
+        topic = self._topics.name(spec)
+        partition = partition_of(key, self._partitions[topic])
+        acknowledged: asyncio.Future[Any] = await self._started().send(topic, value, key, partition=partition, headers=found)
+        self._outstanding += len(value)
+        acknowledged.add_done_callback(lambda f: self._settle(f, len(value)))
+        return acknowledged
 
     async def _wait_for_room(self, size: int) -> None:
         self._raise_failed()
@@ -304,6 +317,24 @@ def encode_prompt(prompt: Prompt, form: Literal["json", "avro"] = "json") -> byt
 def new_traceparent() -> bytes:
     """A fresh W3C trace context, sampled: the one trace id from prompt to scored record."""
     return f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01".encode()
+
+
+def _refusal(run_id: str, file: str, line: int, message: str, original: bytes, now_ms: int) -> Failure:
+    kept = original[:INLINE_LIMIT]
+    return Failure(
+        run_id=run_id,
+        failure_class=str(FailureClass.DATA),
+        outcome=str(Outcome.FAILED),
+        stage="produce",
+        error_type=DataError.__name__,
+        message=message,
+        retryable=False,
+        failed_ms=now_ms,
+        file=file,
+        line=line,
+        detail="" if kept == original else f"the original is cut to {len(kept):,} of {len(original):,} bytes",
+        original=Payload(kept),
+    )
 
 
 def _text(row: Row) -> bytes:

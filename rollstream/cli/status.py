@@ -1,0 +1,95 @@
+"""`rollstream status`: the ledger, the lag of each stage, the oldest rollout in flight."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rollstream.cli.common import (
+    OK,
+    SOME_FAILED,
+    AsJson,
+    BootstrapServers,
+    ConfigFile,
+    Prefix,
+    Set,
+    add,
+    connection_of,
+    load_settings,
+    run_async,
+    topics_of,
+)
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from rollstream.ledger import Ledger, StageLag
+    from rollstream.settings import Settings
+
+
+def register(app: typer.Typer) -> None:
+    add(app, status, "Rollouts")
+
+
+def status(
+    run: Annotated[str | None, typer.Option("--run", metavar="ID", help="Only this run; without it, all runs.")] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit code 3 when a rollout ended without a score, or the ledger does not balance.")
+    ] = False,
+    as_json: AsJson = False,
+    bootstrap_servers: BootstrapServers = None,
+    prefix: Prefix = None,
+    config: ConfigFile = None,
+    assignments: Set = None,
+) -> None:
+    """How a run stands: dispatched = scored + failed + cancelled + expired + in flight, and what waits at each stage.
+
+    Computed from the topics, so it is right while workers run, when none do, and for prompts that came by other tools.
+    """
+    settings = load_settings(bootstrap_servers, prefix, config, assignments).settings
+    ledger, lags = run_async(_ask(settings, run))
+    if as_json:
+        _print_json(ledger, lags)
+    else:
+        from rich.console import Console
+
+        console = Console(markup=False, highlight=False, emoji=False)
+        console.print(ledger.as_table(), soft_wrap=True)
+        console.print(_lag_table(lags), soft_wrap=True)
+    bad = not ledger.balanced or ledger.total.ended > ledger.total.scored
+    raise typer.Exit(SOME_FAILED if check and bad else OK)
+
+
+async def _ask(settings: Settings, run: str | None) -> tuple[Ledger, list[StageLag]]:
+    from rollstream.ledger import read_ledger, stage_lag
+    from rollstream.settings import DeliveryMode
+
+    connection, topics = connection_of(settings), topics_of(settings)
+    lenient = settings.delivery is DeliveryMode.AT_LEAST_ONCE
+    ledger = await read_ledger(connection, topics, run=run, at_least_once=lenient)
+    return ledger, await stage_lag(connection, topics, scope=run or "")
+
+
+def _print_json(ledger: Ledger, lags: list[StageLag]) -> None:
+    import dataclasses
+
+    from schemas import jsontext
+
+    typer.echo(jsontext.dumps({"ledger": ledger.as_dict(), "lag": [dataclasses.asdict(lag) for lag in lags]}))
+
+
+def _lag_table(lags: list[StageLag]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    from rollstream.text import printable
+
+    table = Table()
+    for name in ("stage", "topic", "group"):
+        table.add_column(name, overflow="fold")
+    table.add_column("lag", justify="right")
+    for lag in lags:
+        group = printable(lag.group) + ("" if lag.started else " (never committed)")
+        table.add_row(lag.stage, Text(printable(lag.topic)), Text(group), f"{lag.lag:,}")
+    return table
