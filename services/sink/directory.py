@@ -27,7 +27,7 @@ have none, and in the at-least-once mode readers drop them by identity.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -221,7 +221,7 @@ class DirectoryDelivery:
             await self._write(self._intent)
         span = self._gathered.range_below(end)
         if span is not None:
-            await self._refuse_foreign(self._gathered.names(span))
+            await self._refuse_foreign(span)
             await self._move(Position(span.first, 1 << (span.last - span.first)))
             self._intent = span
             await self._write(span)
@@ -236,11 +236,13 @@ class DirectoryDelivery:
         self._gathered.drop_below(span.last + 1)
         self._intent = None
 
-    async def _refuse_foreign(self, names: Iterable[str]) -> None:
-        for name in names:
+    async def _refuse_foreign(self, span: Range) -> None:
+        """No file of a range that has no intent yet can be ours, unless another owner has gone on meanwhile."""
+        for name in self._gathered.names(span):
             with self._explained(name):
                 taken = await self._store.exists(name)
             if taken:
+                await self._move(Position(span.first))  # raises when it is another owner's
                 raise SinkStoppedError(
                     f"{self._store.where}/{name} is there already, and not by this consumer group: another group or "
                     "a former topic wrote it, or offsets were reset. Use an empty directory, or remove the run's files"
