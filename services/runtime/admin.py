@@ -16,7 +16,7 @@ import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.errors import CommitFailedError, KafkaError, TopicAlreadyExistsError, for_code
 from aiokafka.structs import OffsetAndMetadata
 
 from schemas.topics import Topics
@@ -84,8 +84,9 @@ async def ensure_topics(
         existing = await _describe(admin, declared)
         missing = [topic for topic in declared if topic.name not in existing]
         created = await _create(admin, missing, replication, timeout_s)
-        await _check(admin, [topic for topic in declared if topic.name not in created], existing)
-        return TopicsReady(await _led_partitions(admin, declared), created)
+        ready = TopicsReady(await _led_partitions(admin, declared, created), created)
+        await _check(admin, [topic for topic in declared if topic.name not in created], ready.partitions)
+        return ready
 
     return await _with_admin(connection, work, timeout_s, "creating and checking topics")
 
@@ -145,7 +146,12 @@ async def set_committed(
     consumer = AIOKafkaConsumer(**connection.kwargs(), group_id=group, enable_auto_commit=False)
     async with _deadline(connection, timeout_s, f"setting the offsets of group {group}"), _started(consumer):
         consumer.assign(list(offsets))
-        await consumer.commit({partition: OffsetAndMetadata(offset, "") for partition, offset in offsets.items()})
+        try:
+            await consumer.commit({partition: OffsetAndMetadata(offset, "") for partition, offset in offsets.items()})
+        except CommitFailedError as error:
+            raise AdminError(
+                f"the offsets of group {group} cannot be set while it has members; stop its consumers first"
+            ) from error
 
 
 async def _offsets(
@@ -194,16 +200,15 @@ def _new(topic: _Declared, replication: int) -> NewTopic:
     return new
 
 
-async def _check(admin: AIOKafkaAdminClient, kept: list[_Declared], existing: Mapping[str, Mapping[str, Any]]) -> None:
+async def _check(admin: AIOKafkaAdminClient, kept: list[_Declared], partitions: Mapping[str, int]) -> None:
     if not kept:
         return
     found = await _configurations(admin, [topic.name for topic in kept])
     complaints = []
     for topic in kept:
         wrong = _wrong_config(topic, found.get(topic.name, {}))
-        count = len(existing[topic.name]["partitions"]) if topic.name in existing else topic.partitions
-        if count < topic.partitions:
-            wrong.append(f"it has {count} partitions, wanted at least {topic.partitions}")
+        if partitions[topic.name] < topic.partitions:
+            wrong.append(f"it has {partitions[topic.name]} partitions, wanted at least {topic.partitions}")
         if wrong:
             complaints.append(f"topic {topic.name}: {'; '.join(wrong)}")
     if complaints:
@@ -240,12 +245,13 @@ async def _configurations(admin: AIOKafkaAdminClient, names: list[str]) -> dict[
     return found
 
 
-async def _led_partitions(admin: AIOKafkaAdminClient, declared: list[_Declared]) -> dict[str, int]:
-    """Wait until each topic is known with all its partitions led. Returns their counts."""
+async def _led_partitions(admin: AIOKafkaAdminClient, declared: list[_Declared], created: frozenset[str]) -> dict[str, int]:
+    """Wait until each topic is known and its partitions led: all we asked for where we created it. Returns their counts."""
+    wanted = {topic.name: topic.partitions if topic.name in created else 1 for topic in declared}
     while True:
         found = await _describe(admin, declared)
-        if all(topic.name in found and _led(found[topic.name], topic.partitions) for topic in declared):
-            return {topic.name: len(found[topic.name]["partitions"]) for topic in declared}
+        if all(name in found and _led(found[name], count) for name, count in wanted.items()):
+            return {name: len(found[name]["partitions"]) for name in wanted}
         await asyncio.sleep(_POLL_S)
 
 

@@ -131,5 +131,17 @@ async def test_set_offsets_are_read_back_and_used_by_the_group(kafka, topics):
     assert await admin.committed(kafka, group, [first, second]) == {first: Committed(3, "")}
     async with AIOKafkaConsumer(name, **kafka.kwargs(), group_id=group, auto_offset_reset="latest") as consumer:
         assert (await asyncio.wait_for(consumer.getone(), 20)).offset == 3
-        with pytest.raises(AdminError, match="setting the offsets of group"):
+        with pytest.raises(AdminError, match="cannot be set while it has members; stop its consumers first"):
             await admin.set_committed(kafka, group, {first: 0}, timeout_s=5)
+
+
+async def test_a_topic_that_appears_only_after_the_first_look_is_checked_all_the_same(kafka, topics, monkeypatch):
+    describe, looks = admin._describe, []
+
+    async def blind_at_first(client, declared):
+        looks.append(1)
+        return await describe(client, declared) if len(looks) > 1 else {}
+
+    monkeypatch.setattr(admin, "_describe", blind_at_first)
+    with pytest.raises(TopicMismatchError, match=r"it has 2 partitions, wanted at least 3"):
+        await ensure_topics(kafka, Topics(prefix=topics.prefix, partitions=3), timeout_s=10)
