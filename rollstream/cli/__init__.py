@@ -11,28 +11,34 @@ import sys
 import typer
 
 from rollstream.cli import broker, config, environments, produce, status, tail, version
-from rollstream.cli.common import flowing, state
+from rollstream.cli.common import Sections, flowing, state
 
 HELP = """Rollouts for reinforcement learning, as a pipeline on Apache Kafka.
 
 Prompts go in, a policy model answers, tools are called, a verifier scores, a trainer reads. Every step is an event in the
 log: whatever is killed, nothing is lost and nothing counts twice.
 
-[bold]Try it[/bold]    rollstream run --environment mcqa --model scripted
-[bold]Use it[/bold]    rollstream produce rows.jsonl --environment mcqa --run night-7
-          rollstream status --run night-7
-          rollstream tail --run night-7
+To try it:
 
-Every command takes [bold]--help[/bold]. Settings come from flags, then environment variables (ROLLSTREAM_MODEL__URL),
-then rollstream.toml, then defaults: see [bold]rollstream config[/bold].
+  rollstream run --environment mcqa --model scripted
 
-[dim]Exit codes: 0 done, all scored; 1 could not do it; 2 usage; 3 some rows or rollouts failed; 130 stopped.[/dim]
+To use it, with workers and a broker of your own:
+
+  rollstream produce rows.jsonl --environment mcqa --run night-7
+  rollstream status --run night-7
+  rollstream tail --run night-7
+
+Settings come from flags, then environment variables (ROLLSTREAM_MODEL__URL), then rollstream.toml, then defaults;
+`rollstream config` shows the outcome. `rollstream COMMAND --help` says more about a command.
+
+Exit codes: 0 done, all scored; 1 could not do it; 2 usage; 3 some rows or rollouts failed; 130 stopped.
 """
 
 app = typer.Typer(
     name="rollstream",
     help=flowing(HELP),
-    rich_markup_mode="rich",
+    cls=Sections,
+    rich_markup_mode=None,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

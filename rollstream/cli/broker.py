@@ -20,7 +20,7 @@ Where it keeps them is the setting broker.data_dir. What it runs on can be named
 executable), ROLLSTREAM_KAFKA_HOME (an unpacked Kafka), ROLLSTREAM_CACHE_DIR, ROLLSTREAM_MAVEN_REPOSITORY (a mirror).
 """
 
-app = typer.Typer(help=flowing(HELP), no_args_is_help=True, rich_markup_mode="rich")
+app = typer.Typer(help=flowing(HELP), no_args_is_help=True, rich_markup_mode=None)
 
 
 def register(root: typer.Typer) -> None:

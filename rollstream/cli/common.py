@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TypeVar
 
 import typer
+from typer.core import TyperGroup
 
 if TYPE_CHECKING:
     from rollstream.settings import Loaded, Settings
@@ -96,12 +97,33 @@ def add(app: typer.Typer, function: Callable[..., None], panel: str | None = Non
 
 
 def flowing(text: str) -> str:
-    """Help with each paragraph on one line, so that it wraps at the terminal's width and not also at ours.
-
-    Lines that begin with white space keep their breaks.
-    """
+    """Help whose paragraphs wrap at the terminal's width, except those that are indented: examples keep their lines."""
     paragraphs = inspect.cleandoc(text).split("\n\n")
-    return "\n\n".join(p if "\n " in p else " ".join(p.split("\n")) for p in paragraphs)
+    return "\n\n".join(f"\b\n{p}" if p.startswith(" ") else " ".join(p.split("\n")) for p in paragraphs)
+
+
+class Sections(TyperGroup):
+    """A group whose help lists its commands under their panels.
+
+    Help is click's plain text: drawing it with rich would double the time until the shell answers (measured: 0.17 s of
+    CPU for importing the commands, 0.14 for rich's help, most of it for a Markdown parser).
+    """
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            found = self.get_command(ctx, name)
+            if found is not None and not found.hidden:
+                panel = getattr(found, "rich_help_panel", None)
+                panels.setdefault(panel if isinstance(panel, str) else "Commands", []).append((name, _first_sentence(found)))
+        for panel, rows in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(rows)
+
+
+def _first_sentence(found: Any) -> str:
+    text = str(found.help or "").split("\n\n")[0]
+    return text if ". " not in text else text[: text.index(". ") + 1]
 
 
 def run_async(main: Coroutine[Any, Any, T]) -> T:
