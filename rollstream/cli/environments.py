@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from rollstream.cli.common import AsJson, add
+from rollstream.cli.common import AsJson, add, say
 
 if TYPE_CHECKING:
     from environments.manifest import Manifest
@@ -18,10 +18,13 @@ def register(app: typer.Typer) -> None:
 
 def environments(as_json: AsJson = False) -> None:
     """The environments that are installed here, one line each: name, what it is, what it needs beside a model."""
-    from environments.registry import Registry
+    from environments.discovery import discover
     from rollstream.text import printable
 
-    found = [_described(entry.manifest) for entry in Registry.load().entries]
+    entries, broken = discover()
+    found = [_described(m) for m in sorted((e.manifest for e in entries), key=lambda m: m.name)]
+    for b in broken:
+        say(f"not usable: {b.name}: {b.error}")
     if as_json:
         from schemas import jsontext
 

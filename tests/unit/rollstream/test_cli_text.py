@@ -136,3 +136,14 @@ def test_the_version_is_that_of_the_package():
 
     assert cli("--version").output == f"rollstream {metadata.version('rollstream')}\n"
     assert json.loads(cli("version", "--json").output)["rollstream"] == metadata.version("rollstream")
+
+
+def test_a_broken_environment_is_said_beside_the_others(monkeypatch):
+    from environments import discovery
+
+    entries, _ = discovery.discover()
+    monkeypatch.setattr(discovery, "discover", lambda: (entries, [discovery.Broken("evil\x1b[2J", "pkg", "it raised")]))
+    shown = cli("environments")
+    assert shown.exit_code == 0
+    assert shown.stderr == "not usable: evil\\x1b[2J: it raised\n"
+    assert len(shown.stdout.splitlines()) == len(entries)
