@@ -55,6 +55,22 @@ async def read_all(connection, topic, isolation="read_committed"):
         return records
 
 
+async def values(connection, topic, expected, isolation="read_committed"):
+    """The values that can be read, once they are as expected or the wait for it is over."""
+
+    async def ask():
+        return [record.value for record in await read_all(connection, topic, isolation)]
+
+    return await brokers.eventually(ask, expected)
+
+
+async def committed(connection, group, partition, expected):
+    async def ask():
+        return await admin.committed(connection, group, [partition])
+
+    return await brokers.eventually(ask, expected)
+
+
 async def test_what_is_produced_is_consumed_with_key_value_and_headers(any_kafka, mine):
     topic = mine.name(TURNS)
     async with AIOKafkaProducer(**any_kafka.kwargs(), enable_idempotence=True) as producer:
@@ -89,8 +105,8 @@ async def test_readers_of_committed_records_never_see_an_aborted_one(any_kafka, 
         await producer.abort_transaction()
         async with producer.transaction():
             await producer.send(topic, b"kept too", partition=0)
+    assert await values(any_kafka, topic, [b"kept", b"kept too"]) == [b"kept", b"kept too"]
     records = await read_all(any_kafka, topic)
-    assert [record.value for record in records] == [b"kept", b"kept too"]
     # Control records take offsets: "contiguous" can only be counted over delivered records.
     assert [record.offset for record in records] == [0, 4]
     assert b"dropped" in [record.value for record in await read_all(any_kafka, topic, "read_uncommitted")]
@@ -106,8 +122,9 @@ async def test_outputs_and_input_offset_become_visible_together_with_their_metad
         assert await admin.committed(any_kafka, group, [source]) == {}
         assert await read_all(any_kafka, target) == []
         await producer.commit_transaction()
-    assert await admin.committed(any_kafka, group, [source]) == {source: Committed(7, metadata)}
-    assert [record.value for record in await read_all(any_kafka, target)] == [b"out"]
+    expected = {source: Committed(7, metadata)}
+    assert await committed(any_kafka, group, source, expected) == expected
+    assert await values(any_kafka, target, [b"out"]) == [b"out"]
 
 
 async def test_metadata_beyond_its_limit_is_refused(any_kafka, mine):
@@ -135,7 +152,7 @@ async def test_a_second_producer_of_the_same_transactional_id_fences_the_first(a
             await second.send(topic, b"of the second", partition=0)
     finally:
         await asyncio.gather(first.stop(), second.stop(), return_exceptions=True)
-    assert [record.value for record in await read_all(any_kafka, topic)] == [b"of the second"]
+    assert await values(any_kafka, topic, [b"of the second"]) == [b"of the second"]
 
 
 MEMBER = """
@@ -182,7 +199,8 @@ async def test_a_restarted_local_broker_keeps_its_address_records_and_offsets(tm
         assert not broker.running
         assert await broker.start() == connection
         assert (await ensure_topics(connection, mine)).created == frozenset()
-        assert [record.value for record in await read_all(connection, partition.topic)] == [b"kept"]
-        assert await admin.committed(connection, "g", [partition]) == {partition: Committed(1, "so far")}
+        assert await values(connection, partition.topic, [b"kept"]) == [b"kept"]
+        expected = {partition: Committed(1, "so far")}
+        assert await committed(connection, "g", partition, expected) == expected
     finally:
         await broker.stop()

@@ -6,7 +6,7 @@ import time
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from support.brokers import unique_prefix
+from support.brokers import eventually, unique_prefix
 
 from schemas.topics import ALL, CONTROL, PROMPTS, TURNS, Topics
 from services.runtime import admin
@@ -103,11 +103,14 @@ async def test_end_offsets_stop_at_an_open_transaction_unless_asked_otherwise(ka
     async with AIOKafkaProducer(**kafka.kwargs(), transactional_id=f"{topics.prefix}.open") as producer:
         async with producer.transaction():
             await producer.send_and_wait(name, b"1", partition=0)
-        committed_end = (await admin.end_offsets(kafka, [name]))[TopicPartition(name, 0)]
-        assert committed_end == 2  # the record and the commit marker
+
+        async def committed_end():
+            return (await admin.end_offsets(kafka, [name]))[TopicPartition(name, 0)]
+
+        assert await eventually(committed_end, 2) == 2  # the record and the commit marker
         await producer.begin_transaction()
         await producer.send_and_wait(name, b"2", partition=0)
-        assert (await admin.end_offsets(kafka, [name]))[TopicPartition(name, 0)] == 2
+        assert await committed_end() == 2
         assert (await admin.end_offsets(kafka, [name], committed_only=False))[TopicPartition(name, 0)] == 3
         await producer.abort_transaction()
 

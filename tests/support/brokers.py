@@ -5,11 +5,13 @@ Invariant: every kind is an Apache Kafka; a kind that is not to be had says why.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from support.loops import LoopThread
 
@@ -20,6 +22,8 @@ from services.runtime.connection import Connection
 GIVEN, DOCKER, LOCAL = "given", "docker", "local"
 KINDS = (GIVEN, DOCKER, LOCAL)
 SETTING = "KAFKA_BOOTSTRAP_SERVERS"
+
+T = TypeVar("T")
 
 _IMAGE = f"apache/kafka:{KAFKA_VERSION}"
 _DOCKER_START_S = 120
@@ -127,3 +131,15 @@ def _free_port() -> int:
 def unique_prefix() -> str:
     """A topic prefix that no other test, run or process uses."""
     return f"test-{os.getpid()}-{time.time_ns():x}"
+
+
+async def eventually(ask: Callable[[], Awaitable[T]], expected: T, timeout_s: float = 20) -> T:
+    """Ask until the answer is `expected`, or return the last answer after `timeout_s`.
+
+    Kafka acknowledges the end of a transaction before it has marked every partition, so for some milliseconds readers
+    of committed records, and of a group's offsets, still see what was before.
+    """
+    deadline = time.monotonic() + timeout_s
+    while (answer := await ask()) != expected and time.monotonic() < deadline:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    return answer
