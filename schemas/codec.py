@@ -64,7 +64,7 @@ def decode(data: bytes, cls: type[E]) -> E:
     body = io.BytesIO(data[_HEADER:])
     try:
         fields = fastavro.schemaless_reader(body, schema, None if schema is newest else newest)
-        event = cls(**typing.cast("dict[str, Any]", fields))
+        event: E = _built(cls, fields)
     except (EOFError, ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError) as e:
         raise DataError(f"{cls.__name__} event cannot be decoded: {e!r}") from e
     if body.read(1):
@@ -124,13 +124,12 @@ def _plain(event: Any) -> dict[str, Any]:
 
 
 _CONVERTERS: dict[type, Callable[[Any], dict[str, Any]]] = {}
+_BUILDERS: dict[type, Callable[[Any], Any]] = {}
 
 
 def _make_converter(cls: type) -> Callable[[Any], dict[str, Any]]:
-    hints = typing.get_type_hints(cls)
     names = tuple(f.name for f in dataclasses.fields(cls))
-    nested = frozenset(n for n in names if "dataclass" in _kinds(hints[n]))
-    many = frozenset(n for n in nested if typing.get_origin(hints[n]) is tuple)
+    nested, many = _nested(cls)
 
     def convert(event: Any) -> dict[str, Any]:
         plain = {n: getattr(event, n) for n in names}
@@ -143,8 +142,35 @@ def _make_converter(cls: type) -> Callable[[Any], dict[str, Any]]:
     return convert
 
 
-def _kinds(hint: object) -> set[str]:
+def _built(cls: type, fields: Any) -> Any:
+    """The reverse of `_plain`; takes the dict over."""
+    return (_BUILDERS.get(cls) or _make_builder(cls))(fields)
+
+
+def _make_builder(cls: type) -> Callable[[Any], Any]:
+    nested, many = _nested(cls)
+
+    def build(fields: Any) -> Any:
+        for n, inner in nested.items():
+            value = fields[n]
+            fields[n] = (
+                tuple([_built(inner, v) for v in value]) if n in many else None if value is None else _built(inner, value)
+            )
+        return cls(**fields)
+
+    _BUILDERS[cls] = build
+    return build
+
+
+def _nested(cls: type) -> tuple[dict[str, type], frozenset[str]]:
+    """The fields that hold other dataclasses, each with its class; and those of them that hold many."""
+    hints = typing.get_type_hints(cls)
+    found = {f.name: inner for f in dataclasses.fields(cls) for inner in _classes(hints[f.name])}
+    return found, frozenset(n for n in found if typing.get_origin(hints[n]) is tuple)
+
+
+def _classes(hint: object) -> list[type]:
     args = typing.get_args(hint)
     if args:
-        return set().union(*(_kinds(a) for a in args))
-    return {"dataclass"} if dataclasses.is_dataclass(hint) else {"plain"}
+        return [c for a in args for c in _classes(a)]
+    return [hint] if isinstance(hint, type) and dataclasses.is_dataclass(hint) else []

@@ -5,12 +5,13 @@ an event carries everything a worker needs to go on with the rollout, so any wor
 items, rows and responses are JSON text kept as bytes: no stage parses what it does not need.
 
 Absence is spelled as an empty value rather than null on the events of the hot path: fastavro takes twice as long for a
-union as for a plain field, and a rollout's state has two dozen fields.
+union as for a plain field, and a rollout's state has two dozen fields. For the same reason these are plain dataclasses:
+pydantic checks a `Prompt` where it comes from outside, and Avro's schema the rest.
 """
 
 from __future__ import annotations
 
-from pydantic.dataclasses import dataclass
+from dataclasses import dataclass
 
 from schemas.identity import Id, Place, RolloutRef
 
@@ -42,9 +43,9 @@ class Rollout:
 
     `turn` counts the model calls made. `settled` are the claims of the conversation's settled prefix in order, `items`
     the comma-separated JSON items after it. `memory` is the agent's own state, `env_state` the environment's, `usage`
-    the summed usage, `reply` the last model reply without its output (kept only when the rollout may end on it): JSON
-    each, empty when there is none. `done` says that the environment has ended the rollout. Times are epoch
-    milliseconds; a `deadline_ms` of 0 means none.
+    the summed usage, `reply` the last model reply (kept only when the rollout may end on it), `tools` a list of tools
+    that the environment added to the row's: JSON each, empty when there is none. `done` says that the environment has
+    ended the rollout. Times are epoch milliseconds; a `deadline_ms` of 0 means none.
     """
 
     ref: RolloutRef
@@ -61,6 +62,7 @@ class Rollout:
     env_state: bytes = b""
     usage: bytes = b""
     reply: bytes = b""
+    tools: bytes = b""
     done: bool = False
 
 

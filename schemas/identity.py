@@ -7,11 +7,11 @@ place in the same topic always get the same identity, so a second delivery is th
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Annotated
 
 from pydantic import StringConstraints
-from pydantic.dataclasses import dataclass
 
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """platform.md A8: anything else is rejected, not sanitised. It also makes ids safe as file names."""

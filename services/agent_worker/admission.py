@@ -15,7 +15,7 @@ from environments.context import Context
 from environments.dispatch import first_state, read_task, run_seed
 from environments.environment import Environment, Seed
 from environments.registry import Binding, Registry
-from schemas import codec, headers
+from schemas import codec, headers, jsontext
 from schemas.errors import DataError, DuplicateError, RolloutCancelled, RolloutError
 from schemas.events import Payload, Rollout, ToolCalls, Turn
 from schemas.identity import RolloutRef
@@ -23,6 +23,7 @@ from schemas.prompts import Task, read_prompt
 from schemas.rows import agent_name
 from services.agent_worker.conversation import items_json
 from services.agent_worker.seen import Seen
+from services.runtime.chance import rng_of
 from services.runtime.claims import ClaimStore
 from services.runtime.control import Control
 from services.runtime.failures import Failures, place_of, trace_of
@@ -123,7 +124,7 @@ class Admission:
         if environment.seed_on == "tool_worker":
             value = codec.encode(ToolCalls(start, kind="seed"))
             return Outgoing(self._tools.tool_calls_topic, start.ref.key, value, headers.of(start.ref, *trace_of(record)))
-        context = Context(rollout_id=start.ref.rollout_id)
+        context = Context(rollout_id=start.ref.rollout_id, rng=rng_of(start.ref, 0))
         seed = await self._tools.offload.submit(lambda: run_seed(environment, task, context), _SEED_TIMEOUT_S)
         return self._turn(seeded(start, environment, seed), record)
 
@@ -168,7 +169,12 @@ class Admission:
 
 def seeded(start: Rollout, environment: Environment, seed: Seed) -> Rollout:
     """The rollout as the seed begins it."""
-    return replace(start, items=items_json(seed.items), env_state=write_state(first_state(environment, seed)))
+    return replace(
+        start,
+        items=items_json(seed.items),
+        env_state=write_state(first_state(environment, seed)),
+        tools=jsontext.dumps(seed.tools) if seed.tools else b"",
+    )
 
 
 def _bind(registry: Registry, task: Task) -> Binding:

@@ -16,11 +16,11 @@ from typing import Any
 from environments.agents.agent import Action, Agent, AskEnvironment, CallModel, CallTools, Finish, ModelRequest, Step, View
 from environments.registry import Registry
 from environments.response import Response
+from environments.usage import add_usage
 from schemas import codec, headers, jsontext
 from schemas.errors import CapacityError, DataError, RolloutCancelled, RolloutError, RolloutExpired
 from schemas.events import Rollout, ToolCalls, Trajectory, Turn
 from schemas.rows import PARAMS
-from services.agent_worker import usage
 from services.agent_worker.conversation import input_items, items_json, joined, request_body, settle, settled_items
 from services.models.client import PolicyClient
 from services.runtime.claims import ClaimStore
@@ -99,6 +99,8 @@ class TurnStep:
     async def _open(self, rollout: Rollout) -> _Open:
         row = rollout.row.data or await self._tools.claims.unpack(rollout.ref, "row", rollout.row)
         params = jsontext.loads(row)[PARAMS]
+        if rollout.tools:
+            params["tools"] = [*(params.get("tools") or ()), *jsontext.loads(rollout.tools)]
         settled = await settled_items(self._tools.claims, rollout) if rollout.settled else b""
         conversation = joined(input_items(params), settled, rollout.items)
         summed = jsontext.loads(rollout.usage) if rollout.usage else None
@@ -110,7 +112,7 @@ class TurnStep:
         replies = [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)
         summed = opened.usage
         for reply in replies:
-            summed = usage.add(summed, reply.usage)
+            summed = add_usage(summed, reply.usage)
         rollout = replace(opened.rollout, turn=opened.rollout.turn + len(replies))
         opened = replace(opened, rollout=rollout, usage=summed, reply=replies[-1])
         return opened, agent.next(_view(opened), replies)
@@ -143,7 +145,7 @@ class TurnStep:
             items=joined(rollout.items, items_json(step.append)),
             memory=jsontext.dumps(step.memory) if step.memory else b"",
             usage=jsontext.dumps(opened.usage) if opened.usage else b"",
-            reply=_without_output(opened.reply) if _may_end(action) else b"",
+            reply=_kept_reply(opened.reply, action),
         )
         topic, event = self._event(rollout, action)
         return Outgoing(topic, rollout.ref.key, codec.encode(event), headers.of(rollout.ref, *trace_of(record)))
@@ -206,12 +208,15 @@ def _items(opened: _Open) -> Sequence[Mapping[str, Any]]:
     return items[1 if isinstance(given, str) else len(given or ()) :]
 
 
-def _may_end(action: Action) -> bool:
-    return isinstance(action, AskEnvironment) or (isinstance(action, CallTools) and action.may_end)
-
-
-def _without_output(reply: Response | None) -> bytes:
-    return b"" if reply is None else jsontext.dumps({k: v for k, v in reply.body.items() if k != "output"})
+def _kept_reply(reply: Response | None, action: Action) -> bytes:
+    """What of the last reply later steps need: all of it for the environment's move, its frame when tools may end it."""
+    if reply is None:
+        return b""
+    if isinstance(action, AskEnvironment):
+        return jsontext.dumps(reply.body)
+    if isinstance(action, CallTools) and action.may_end:
+        return jsontext.dumps({k: v for k, v in reply.body.items() if k != "output"})
+    return b""
 
 
 def _stored_reply(rollout: Rollout) -> dict[str, Any]:

@@ -8,10 +8,8 @@ return ends the rollout with its class.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +23,7 @@ from environments.response import Item, Response
 from schemas import codec, headers, jsontext
 from schemas.errors import RolloutCancelled, RolloutError, RolloutExpired, RolloutTimeout, ToolError
 from schemas.events import Rollout, ToolCalls, Turn
+from services.runtime.chance import rng_of
 from services.runtime.claims import ClaimStore
 from services.runtime.control import Control
 from services.runtime.failures import Failures, trace_of
@@ -51,11 +50,12 @@ class ToolTools:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What a turn's calls led to: items for the conversation, the new state, whether the environment ended the rollout."""
+    """What a turn's calls led to: items for the conversation, the new state, the end of the rollout, tools of a seed."""
 
     items: Sequence[Item]
     state: BaseModel | None
     done: bool = False
+    tools: Sequence[Mapping[str, Any]] = ()
 
 
 class ToolStep:
@@ -106,7 +106,7 @@ class ToolStep:
         return min(self._tools.timeout_s, rollout.deadline_ms / 1000 - self._tools.now())
 
     def _context(self, rollout: Rollout) -> Context:
-        return Context(rollout_id=rollout.ref.rollout_id, rng=rng_of(rollout))
+        return Context(rollout_id=rollout.ref.rollout_id, rng=rng_of(rollout.ref, rollout.turn))
 
     def _turn(self, rollout: Rollout, outcome: _Outcome, record: ConsumerRecord) -> Outgoing:
         added = b",".join(jsontext.dumps(i) for i in outcome.items)
@@ -114,6 +114,7 @@ class ToolStep:
             rollout,
             items=b",".join(p for p in (rollout.items, added) if p),
             env_state=write_state(outcome.state),
+            tools=jsontext.dumps(outcome.tools) if outcome.tools else rollout.tools,
             done=outcome.done,
         )
         more = trace_of(record)
@@ -141,22 +142,14 @@ class _Work:
         return _Outcome(items, state)
 
     def _seeded(self, seed: Seed) -> _Outcome:
-        return _Outcome(seed.items, first_state(self.environment, seed))
+        return _Outcome(seed.items, first_state(self.environment, seed), tools=seed.tools)
 
     def _moved(self, move: Move, state: BaseModel | None) -> _Outcome:
         return _Outcome(move.items, state, move.done)
 
     def _last_turn(self) -> Response:
-        """The policy's last reply: the items of this event."""
-        reply = jsontext.loads_lenient(self.event.rollout.reply) if self.event.rollout.reply else {}
-        output = jsontext.loads_lenient(b"[" + self.event.rollout.items + b"]")
-        return Response({**reply, "output": output})
-
-
-def rng_of(rollout: Rollout) -> random.Random:
-    """Random numbers of one rollout and turn: the same again when the turn is done again."""
-    seed = f"{rollout.ref.run_id}/{rollout.ref.rollout_id}/{rollout.turn}".encode()
-    return random.Random(hashlib.blake2b(seed, digest_size=8).digest())  # noqa: S311 - simulation, not secrets
+        """The policy's last reply, which the agent worker put beside the conversation."""
+        return Response(jsontext.loads_lenient(self.event.rollout.reply))
 
 
 def _output(call_id: str, text: str) -> Item:

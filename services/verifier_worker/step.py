@@ -7,7 +7,6 @@ failure; a verifier that raises, returns something else than a verdict, or does 
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from schemas import codec, headers, jsontext
 from schemas.errors import RolloutCancelled, RolloutError, RolloutTimeout, VerifierError
 from schemas.events import Scored, Trajectory
 from schemas.topics import INLINE_LIMIT
+from services.runtime.chance import rng_of
 from services.runtime.claims import ClaimStore, claim_name, claim_of
 from services.runtime.control import Control
 from services.runtime.failures import Failures, trace_of
@@ -122,6 +122,6 @@ class _Work:
         task = read_task(self.environment, self.row)
         state = read_state(self.environment, self.trajectory.env_state)
         ref = self.trajectory.ref
-        context = Context(rollout_id=ref.rollout_id, rng=random.Random(f"{ref.run_id}/{ref.rollout_id}"))  # noqa: S311
+        context = Context(rollout_id=ref.rollout_id, rng=rng_of(ref, -1))
         response = Response(jsontext.loads_lenient(self.response))
         return await run_verify(self.environment, task, response, state, context)

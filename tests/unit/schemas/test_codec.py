@@ -12,6 +12,7 @@ from schemas import codec
 from schemas.errors import DataError
 from schemas.events import EVENTS, Claim, Payload, Prompt, Rollout, ToolCall, ToolCalls, Turn
 from schemas.identity import ID_PATTERN, Place, RolloutRef
+from schemas.prompts import read_prompt
 
 SIMPLE = {
     int: st.integers(-(2**63), 2**63 - 1),
@@ -113,7 +114,7 @@ def test_an_event_of_another_class_is_not_read_as_this_one():
 def test_a_damaged_id_does_not_pass_as_an_id():
     data = codec.encode(Prompt(b"{}", run_id="run"))
     with pytest.raises(DataError, match="run_id"):
-        codec.decode(data.replace(b"run", b"../"), Prompt)
+        read_prompt(data.replace(b"run", b"../"), Place("prompts", 0, 0))
 
 
 def test_a_lone_surrogate_in_a_tool_call_is_escaped_where_utf8_cannot_hold_it():
