@@ -6,6 +6,7 @@ Invariant: the first `results_bytes` and `failures_bytes` of the two files hold 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,26 @@ class Checkpoint:
 
     def write(self, path: Path, disk: Disk) -> None:
         """Replace the checkpoint at `path` atomically; raises `OSError`."""
-        offsets: dict[str, dict[str, int]] = {}
-        for tp, offset in sorted(self.offsets.items()):
-            offsets.setdefault(tp.topic, {})[str(tp.partition)] = offset
+        offsets = offsets_to_json(self.offsets)
         lengths = {"results_bytes": self.results_bytes, "failures_bytes": self.failures_bytes}
         replace_file(path, jsontext.dumps({"format": _FORMAT, "run_id": self.run_id, **lengths, "offsets": offsets}), disk)
+
+
+def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """Offsets as our files write them: by topic, then by partition."""
+    found: dict[str, dict[str, int]] = {}
+    for tp, offset in sorted(offsets.items()):
+        found.setdefault(tp.topic, {})[str(tp.partition)] = offset
+    return found
+
+
+def offsets_from_json(value: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    """What `offsets_to_json` wrote. Raises `ValueError`, `TypeError` or `AttributeError` for anything else."""
+    return {
+        TopicPartition(topic, int(partition)): int(offset)
+        for topic, partitions in value.items()
+        for partition, offset in partitions.items()
+    }
 
 
 def read_checkpoint(path: Path) -> Checkpoint | None:
@@ -42,11 +58,7 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
         value: Any = jsontext.loads(path.read_bytes())
         if value["format"] != _FORMAT:
             raise ValueError(f"format {value['format']!r}; this version reads {_FORMAT}")
-        offsets = {
-            TopicPartition(topic, int(partition)): int(offset)
-            for topic, partitions in value["offsets"].items()
-            for partition, offset in partitions.items()
-        }
+        offsets = offsets_from_json(value["offsets"])
         return Checkpoint(str(value["run_id"]), int(value["results_bytes"]), int(value["failures_bytes"]), offsets)
     except FileNotFoundError:
         return None
