@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-
-import platformdirs
 
 from environments.registry import Registry
 from rollstream.settings.model import Settings
@@ -46,9 +43,8 @@ def topics_of(settings: Settings) -> Topics:
 
 
 def claims_of(settings: Settings) -> ClaimStore:
-    """The claim store as configured; by default a folder of this user's data directory."""
-    default = Path(platformdirs.user_data_dir("rollstream")) / "claims"
-    return ClaimStore(settings.claims.url or str(default), settings.claims.cache_bytes)
+    """The claim store as configured."""
+    return ClaimStore(settings.claims.location, settings.claims.cache_bytes)
 
 
 def pipeline_of(

@@ -12,26 +12,29 @@ from dataclasses import dataclass, field
 from schemas import headers, jsontext
 from schemas.errors import Outcome
 from services.runtime.record import Outgoing, Outputs
-from services.sink.step import RESULTS
+from services.sink.step import RESULTS, REWARD
 
 _UNCOUNTED = {str(Outcome.DUPLICATE).encode(), str(Outcome.SUPERSEDED).encode()}
 
 
 @dataclass(slots=True)
 class Watch:
-    """Rollouts that have ended, by the lines the sink makes. `expected` is set when dispatch is complete."""
+    """Rollouts that have ended, by the lines the sink makes.
+
+    `expected` is set when it is known how many there will be; `refused` counts lines about rows that became no rollout.
+    """
 
     expected: int | None = None
     scored: int = 0
     rewards: float = 0.0
     failures: Counter[str] = field(default_factory=Counter)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    refused: int = 0
     _ended: set[bytes] = field(default_factory=set)
-    _nameless: int = 0
 
     @property
     def ended(self) -> int:
-        return len(self._ended) + self._nameless
+        return len(self._ended)
 
     @property
     def complete(self) -> bool:
@@ -45,18 +48,21 @@ class Watch:
         if outputs:
             self.changed.set()
 
+    def preload(self, key: bytes) -> None:
+        """Note a rollout that ended before this process began (resume)."""
+        self._ended.add(key)
+
     def _note(self, out: Outgoing) -> None:
         if headers.value(out.headers, headers.OUTCOME) in _UNCOUNTED:
             return
         if not out.key:
-            self._nameless += 1
-        elif out.key in self._ended:
+            self.refused += 1
             return
-        else:
-            self._ended.add(out.key)
-        line = jsontext.loads_lenient(out.value)
+        if out.key in self._ended:
+            return
+        self._ended.add(out.key)
         if out.topic == RESULTS:
             self.scored += 1
-            self.rewards += line["reward"]
+            self.rewards += float(headers.value(out.headers, REWARD) or b"nan")
         else:
-            self.failures[str(line.get("_ng_failure_class", "unknown"))] += 1
+            self.failures[str(jsontext.loads_lenient(out.value).get("_ng_failure_class", "unknown"))] += 1

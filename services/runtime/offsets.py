@@ -10,6 +10,7 @@ import asyncio
 
 from aiokafka.admin import AIOKafkaAdminClient
 
+from schemas.errors import InfrastructureError
 from services.runtime import position_codec
 from services.runtime.connection import Connection
 from services.runtime.delivery import Position, UnreadablePositionError
@@ -31,11 +32,15 @@ class Offsets:
     async def committed(self, partition: TopicPartition) -> Position:
         """The committed position of a partition.
 
-        Raises `UnreadablePositionError` in strict mode when its metadata was not written by rollstream.
+        Raises `UnreadablePositionError` in strict mode when its metadata was not written by rollstream, and
+        `InfrastructureError` while the group's coordinator is not there to say.
         """
         admin = await self._started()
         found = (await admin.list_consumer_group_offsets(self._group, partitions=[partition])).get(partition)
-        if found is None or found.offset == _NEVER:
+        if found is None:
+            # What aiokafka makes of a coordinator that is still loading: no answer, which is not "nothing committed".
+            raise InfrastructureError(f"the coordinator of group {self._group} does not answer for {partition} yet")
+        if found.offset == _NEVER:
             return Position()
         try:
             return position_codec.decode(found.offset, found.metadata or "")

@@ -14,6 +14,7 @@ import structlog
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError
 
+from schemas.errors import InfrastructureError
 from services.runtime.connection import Connection
 from services.runtime.delivery import Position
 from services.runtime.offsets import Offsets
@@ -77,7 +78,7 @@ class Pressure:
                 try:
                     async with asyncio.timeout(_TIMEOUT_S):
                         self._judge(await self._measure(consumer))
-                except (KafkaError, TimeoutError, OSError) as e:
+                except (KafkaError, InfrastructureError, TimeoutError, OSError) as e:
                     log.warning("lag not measured", error=repr(e))
         finally:
             await consumer.stop()

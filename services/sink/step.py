@@ -24,6 +24,9 @@ FAILURES = "failures"
 OFFSET = "rs-offset"
 """Header of a line: offset of the record it was made of."""
 
+REWARD = "rs-reward"
+"""Header of a results line: its reward, so that whoever watches need not parse the line."""
+
 Resolve = Callable[[str], Awaitable[bytes]]
 """Bytes of a claim by its name. Raises a `RolloutError` when it cannot be had."""
 
@@ -122,7 +125,8 @@ def result(record: ConsumerRecord, line: bytes, run_id: str) -> Outgoing:
     key = rollout_key(run_id, _index(value, TASK_INDEX), _index(value, ROLLOUT_INDEX))
     attempt = _index(value, ATTEMPT_INDEX, 0)
     text = jsontext.dumps(value) if b"\n" in line or b"\r" in line else line
-    return Outgoing(RESULTS, key, text, _headers(record, run_id, attempt, Outcome.SCORED))
+    more = (REWARD, repr(reward).encode())
+    return Outgoing(RESULTS, key, text, (*_headers(record, run_id, attempt, Outcome.SCORED), more))
 
 
 def rollout_key(run_id: str, task_index: int, rollout_index: int) -> bytes:

@@ -103,7 +103,7 @@ class VerifyStep:
             claim = claim_of(line)
             name = claim_name(ref, "line", claim)
             await self._tools.claims.put(name, line)
-            value, more = b"", [*more, (headers.CLAIM, name.encode())]
+            value, more = name.encode(), [*more, (headers.CLAIM, name.encode())]
         else:
             value = line
         return Outgoing(self._tools.scored_topic, ref.task_key, value, headers.of(ref, *more))
