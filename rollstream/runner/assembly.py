@@ -5,7 +5,7 @@ Invariant: `run` and `worker` build their workers here, so what works in one pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from environments.registry import Registry
@@ -16,7 +16,6 @@ from services.models.client import PolicyClient
 from services.models.endpoint import ModelEndpoint, RetryBudget, Timeouts
 from services.runtime.claims import ClaimStore
 from services.runtime.connection import Connection
-from services.runtime.delivery import DeliveryFactory
 from services.runtime.worker import Pipeline, Worker
 from services.sink import app as sink_app
 from services.tool_worker import app as tool_app
@@ -99,8 +98,6 @@ def verifier_worker(parts: Parts) -> Worker:
     return verifier_app.build(parts.pipeline, bounds, parts.registry, parts.claims)
 
 
-def sink_worker(
-    parts: Parts, target: Callable[[DeliveryFactory], sink_app.Target], observe: sink_app.Observe | None = None
-) -> Worker:
+def sink_worker(parts: Parts, target: sink_app.MakeTarget, observe: sink_app.Observe | None = None) -> Worker:
     """The sink."""
     return sink_app.build(parts.pipeline, target, parts.claims, observe)

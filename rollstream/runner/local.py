@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -30,7 +30,8 @@ from services.models.endpoint import ModelEndpoint
 from services.runtime.admin import end_offsets, ensure_topics, set_committed
 from services.runtime.connection import Connection
 from services.runtime.record import TopicPartition
-from services.runtime.worker import Worker
+from services.runtime.worker import GroupDeliveries, Worker
+from services.sink.app import MakeTarget, Target
 from services.sink.line_files import Mode
 from services.sink.paths import RunPaths
 from services.sink.single_file import SingleFile
@@ -47,8 +48,11 @@ Marks = Mapping[TopicPartition, int]
 
 
 @asynccontextmanager
-async def broker(settings: Settings) -> AsyncIterator[Connection]:
-    """The configured broker, else the local one: that which runs, or one of our own until we are done."""
+async def broker(settings: Settings, report: Callable[[str], None]) -> AsyncIterator[Connection]:
+    """The configured broker, else the local one: that which runs, or one of our own until we are done.
+
+    `report` is told of a download (the first time on a machine).
+    """
     from rollstream.broker import LocalBroker, default_data_dir, find_running
 
     if settings.kafka.bootstrap_servers:
@@ -56,10 +60,10 @@ async def broker(settings: Settings) -> AsyncIterator[Connection]:
         return
     folder = settings.broker.data_dir or default_data_dir()
     running = find_running(folder)
-    if running is not None:
+    if running is not None and running.detached:
         yield running.connection
         return
-    async with LocalBroker(folder) as connection:
+    async with LocalBroker(folder, report=report) as connection:
         yield connection
 
 
@@ -96,6 +100,22 @@ class RunFiles:
     run_id: str
     mode: Mode
     since: Marks
+
+
+def single_file(files: RunFiles) -> MakeTarget:
+    """The run's files as the sink's target; their checkpoints are shown to Kafka as lag."""
+
+    def make(deliveries: GroupDeliveries, on_fatal: Callable[[Exception], None]) -> Target:
+        return SingleFile(
+            files.paths.results,
+            run_id=files.run_id,
+            mode=files.mode,
+            start_at=files.since,
+            report=deliveries.report,
+            on_fatal=on_fatal,
+        )
+
+    return make
 
 
 @dataclass(slots=True)
@@ -152,12 +172,11 @@ async def local_pipeline(
     ready = await ensure_topics(connection, topics, replication=settings.topics.replication_factor)
     claims = claims_of(settings)
     parts = Parts(settings, pipeline_of(settings, connection, ready.partitions, scope=files.run_id), registry, claims)
-    sink = SingleFile(files.paths.results, run_id=files.run_id, mode=files.mode, start_at=files.since)
     workers = [
         agent_worker(parts, endpoint),
         tool_worker(parts),
         verifier_worker(parts),
-        sink_worker(parts, lambda _: sink, watch.observe),
+        sink_worker(parts, single_file(files), watch.observe),
     ]
     pipeline = LocalPipeline(workers, parts)
     async with AsyncExitStack() as stack:

@@ -82,6 +82,7 @@ class Offload:
             self._settle(job, None, asyncio.CancelledError())
         for hand in (*self._hands, *self._held_up):
             hand.stop()
+        self._hands.clear()
 
     def submit(self, call: Callable[[], Coroutine[Any, Any, T]], timeout_s: float) -> asyncio.Future[T]:
         """Run `call()` in a side thread.
@@ -200,7 +201,8 @@ class _Hand:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(RolloutTimeout))
 
     def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        with contextlib.suppress(RuntimeError):  # it has ended
+            self._loop.call_soon_threadsafe(self._loop.stop)
 
     def stop_when_idle(self) -> None:
         """End the thread once the jobs that are waiting inside it (for a judge, say) are done."""

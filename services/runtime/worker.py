@@ -19,7 +19,7 @@ from schemas.topics import Topics
 from services.runtime.at_least_once import AtLeastOnce
 from services.runtime.batches import MAX_BATCH_BYTES, Batches
 from services.runtime.connection import Connection
-from services.runtime.delivery import Delivery, DeliveryFactory
+from services.runtime.delivery import Delivery
 from services.runtime.exactly_once import MAX_REQUEST_BYTES, ExactlyOnce, stop_quietly
 from services.runtime.offsets import Offsets
 from services.runtime.record import TopicPartition
@@ -70,6 +70,7 @@ class Worker:
     broker: KafkaBroker = field(init=False)
     failed: asyncio.Event = field(default_factory=asyncio.Event)
     error: Exception | None = None
+    _stopped: bool = False
     _closers: list[Callable[[], Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -93,13 +94,10 @@ class Worker:
         """All stages have partitions, or know that they have none, and all of them are open."""
         return not self.failed.is_set() and bool(self.stages) and all(s.ready for s in self.stages)
 
-    def add_stage(
-        self, make: Callable[[DeliveryFactory], Stage], topics: Sequence[str], deliveries: DeliveryFactory | None = None
-    ) -> Stage:
-        """Subscribe a stage to topics; `make` gets the deliveries to use (by default the pipeline's)."""
+    def add_stage(self, make: Callable[[GroupDeliveries], Stage], topics: Sequence[str]) -> Stage:
+        """Subscribe a stage to topics; `make` gets the deliveries of the stage's group."""
         holder: list[Subscription] = []
-        factory = deliveries or self._deliveries(holder)
-        stage = make(factory)
+        stage = make(self._deliveries(holder))
         group = self.pipeline.group(stage.settings.name)
         holder.append(Subscription(self.broker, stage, topics, group))
         self.stages.append(stage)
@@ -118,7 +116,13 @@ class Worker:
         await self.broker.start()
 
     async def stop(self, drain_timeout_s: float) -> int:
-        """Drain, then close everything; the number of records left to whoever has the partitions next."""
+        """Drain, then close everything; the number of records left to whoever has the partitions next.
+
+        A second call does nothing.
+        """
+        if self._stopped:
+            return 0
+        self._stopped = True
         left = sum(await asyncio.gather(*(s.drain(drain_timeout_s) for s in self.stages)))
         await asyncio.gather(*(s.close() for s in self.stages))
         await self.broker.stop()
@@ -132,11 +136,11 @@ class Worker:
         for stage in self.stages:
             stage.hurry()
 
-    def _deliveries(self, holder: list[Subscription]) -> DeliveryFactory:
-        return _LazyDeliveries(self.pipeline, holder, self._closers)
+    def _deliveries(self, holder: list[Subscription]) -> GroupDeliveries:
+        return GroupDeliveries(self.pipeline, holder, self._closers)
 
 
-class _LazyDeliveries:
+class GroupDeliveries:
     """Deliveries of one stage, with what its partitions share. Nothing connects before the first partition comes."""
 
     def __init__(self, pipeline: Pipeline, holder: list[Subscription], closers: list[Callable[[], Any]]) -> None:
@@ -144,24 +148,37 @@ class _LazyDeliveries:
         self._holder = holder
         self._producer: _SharedProducer | None = None
         self._offsets: Offsets | None = None
+        self._strict: Offsets | None = None
         closers.append(self.close)
 
     def __call__(self, partition: TopicPartition) -> Delivery:
         pipeline, subscription = self._pipeline, self._holder[0]
-        exact = pipeline.delivery == "exactly_once"
+        if pipeline.delivery == "exactly_once":
+            return self.exactly_once(partition)
         if self._offsets is None:
-            self._offsets = Offsets(pipeline.connection, subscription.group, strict=exact)
-        if exact:
-            return ExactlyOnce(pipeline.connection, subscription.group, partition, pipeline.partitions, self._offsets)
+            self._offsets = Offsets(pipeline.connection, subscription.group, strict=False)
         if self._producer is None:
             self._producer = _SharedProducer(pipeline.connection, pipeline.partitions)
         return AtLeastOnce(self._producer.batches, partition, self._offsets, subscription.commit)
 
+    def exactly_once(self, partition: TopicPartition) -> Delivery:
+        """A transactional delivery, whatever the pipeline's mode: for files whose names depend on who commits."""
+        pipeline, group = self._pipeline, self._holder[0].group
+        if self._strict is None:
+            self._strict = Offsets(pipeline.connection, group, strict=True)
+        return ExactlyOnce(pipeline.connection, group, partition, pipeline.partitions, self._strict)
+
+    async def report(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit plain offsets, to show lag where something else than Kafka decides where a restart begins."""
+        for partition, offset in offsets.items():
+            await self._holder[0].commit(partition, offset, "")
+
     async def close(self) -> None:
         if self._producer is not None:
             await self._producer.close()
-        if self._offsets is not None:
-            await self._offsets.close()
+        for offsets in (self._offsets, self._strict):
+            if offsets is not None:
+                await offsets.close()
 
 
 class _SharedProducer:

@@ -6,15 +6,14 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from schemas import topics as names
-from schemas.errors import FailureClass, InfrastructureError
+from schemas.errors import InfrastructureError
 from schemas.events import Payload
 from schemas.identity import RolloutRef
 from services.runtime.claims import ClaimStore, claim_in_name
-from services.runtime.delivery import Delivery, DeliveryFactory
-from services.runtime.failures import Failures
+from services.runtime.delivery import Delivery
 from services.runtime.record import ConsumerRecord, Outputs, TopicPartition
 from services.runtime.stage import Stage, StageSettings
-from services.runtime.worker import Pipeline, Worker
+from services.runtime.worker import GroupDeliveries, Pipeline, Worker
 from services.sink.step import SinkStep
 
 STAGE = "sink"
@@ -36,23 +35,23 @@ class Target(Protocol):
 Observe = Callable[[Outputs], None]
 
 
-def build(
-    pipeline: Pipeline, target: Callable[[DeliveryFactory], Target], claims: ClaimStore, observe: Observe | None = None
-) -> Worker:
-    """The sink. `target` makes the files, given the deliveries that commit to Kafka; `observe` sees every line made."""
-    topics = pipeline.topics
+MakeTarget = Callable[[GroupDeliveries, Callable[[Exception], None]], Target]
+"""Makes the files, given the deliveries that commit to Kafka and whom to tell of an output that cannot be written."""
+
+
+def build(pipeline: Pipeline, target: MakeTarget, claims: ClaimStore, observe: Observe | None = None) -> Worker:
+    """The sink; `observe` sees every line made."""
     worker = Worker(STAGE, pipeline)
-    failures = Failures(topics.name(names.FAILURES), STAGE, FailureClass.INFRASTRUCTURE)
-    step = _Observed(_step(pipeline, claims), observe) if observe else _step(pipeline, claims)
+    step = _step(pipeline, claims)
+    seen = _Observed(step, observe) if observe else step
     bounds = StageSettings(STAGE, _IN_ORDER, _TIMEOUT_S)
-    inputs = [topics.name(names.SCORED), topics.name(names.FAILURES)]
 
-    def make(deliveries: DeliveryFactory) -> Stage:
-        files = target(deliveries)
+    def make(deliveries: GroupDeliveries) -> Stage:
+        files = target(deliveries, worker.fail)
         worker.clients.append(_Opened(files))
-        return Stage(bounds, step, failures.of_step, files.delivery, on_fatal=worker.fail)
+        return Stage(bounds, seen, step.recover, files.delivery, on_fatal=worker.fail)
 
-    worker.add_stage(make, inputs)
+    worker.add_stage(make, [pipeline.topics.name(names.SCORED), pipeline.topics.name(names.FAILURES)])
     return worker
 
 
