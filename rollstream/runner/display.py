@@ -56,7 +56,7 @@ class Display:
 def _standing(watch: Watch) -> str:
     failed = sum(watch.failures.values())
     reward = f", mean reward {watch.rewards / watch.scored:.3f}" if watch.scored else ""
-    return f"{watch.scored:,} scored{reward}, {failed:,} failed"
+    return f"{watch.scored + watch.scored_before:,} scored{reward}, {failed:,} failed"
 
 
 def results_table(agents: Iterable[Mapping[str, Any]], environment_of: Mapping[str, str]) -> Table:

@@ -130,15 +130,15 @@ class LocalPipeline:
         return all(w.ready for w in self.workers)
 
     @property
-    def in_flight(self) -> int:
-        """Records taken up and not yet committed, over all stages."""
-        return sum(s.in_flight for w in self.workers for s in w.stages)
+    def active(self) -> int:
+        """Records being worked on or waiting for their commit, over all stages."""
+        return sum(s.busy for w in self.workers for s in w.stages)
 
-    def pause_admission(self) -> None:
-        """Take up no further prompts; what is in flight goes on."""
+    def park(self) -> None:
+        """Begin no further rollout and no further turn; calls under way go on to their end and are scored."""
         for worker in self.workers:
             for stage in worker.stages:
-                if stage.settings.name == "admission":
+                if stage.settings.name in {"admission", "agent"}:
                     stage.close_gate()
 
     async def start(self) -> None:

@@ -48,7 +48,7 @@ MAX_ATTEMPTS = 3
 """Attempts of a rollout over all resumes (platform.md A9); `NEMO_GYM_MAX_ROLLOUT_ATTEMPTS` overrides it."""
 
 _SETTLED_S = 0.4
-"""Nothing taken up for this long after admission closed: what was in flight has ended or waits in a topic."""
+"""Nothing worked on for this long after the gates closed: what was in flight has ended or waits in a topic."""
 
 _POLL_S = 0.1
 
@@ -72,12 +72,12 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A run ready to start: its record, what to dispatch, and what has ended before."""
+    """A run ready to start: its record, what to dispatch, and the rollouts that ended before (by key: whether scored)."""
 
     record: RunRecord
     plan: Dispatch
     problems: tuple[RowProblem, ...]
-    ended: frozenset[bytes]
+    ended: Mapping[bytes, bool]
     mode: Mode
 
 
@@ -100,8 +100,8 @@ async def run(request: RunRequest, settings: Settings, display: Display) -> Repo
         prepared = await _placed(prepared, settings, connection, request)
         prepared.record.write(paths.run)
         watch = Watch(expected=prepared.record.rollouts)
-        for key in prepared.ended:
-            watch.preload(key)
+        for key, scored in prepared.ended.items():
+            watch.preload(key, scored=scored)
         files = RunFiles(paths, prepared.record.run_id, prepared.mode, prepared.record.starting_offsets)
         display.say(f"run {files.run_id}: {watch.expected or 0:,} rollouts, model {settings.model.name} at {endpoint.base_url}")
         async with local_pipeline(settings, connection, registry, endpoint, files, watch) as pipeline:
@@ -131,7 +131,7 @@ async def _drive(
             await _changed(watch)
             display.update(watch)
         if stop.asked.is_set():
-            display.say("stopping: no further prompts; rollouts in flight may finish (Ctrl-C again to stop now)")
+            display.say("stopping: no further turns; calls under way may finish (Ctrl-C again to stop now)")
             await _settle(pipeline, settings.deadlines.drain_timeout_s, stop)
     sending.cancel()
     await asyncio.gather(sending, return_exceptions=True)
@@ -146,12 +146,12 @@ async def _send(prepared: _Prepared, connection: Connection, settings: Settings)
 
 
 async def _settle(pipeline: LocalPipeline, timeout_s: float, stop: _Stop) -> None:
-    """Let rollouts in flight go on to their end, through all topics, until nothing moves or time is up."""
-    pipeline.pause_admission()
+    """Let calls under way go on to their end, through all topics, until nothing moves or time is up."""
+    pipeline.park()
     loop = asyncio.get_running_loop()
     end, quiet_since = loop.time() + timeout_s, loop.time()
     while loop.time() < end and loop.time() - quiet_since < _SETTLED_S and not stop.now.is_set():
-        if pipeline.in_flight:
+        if pipeline.active:
             quiet_since = loop.time()
         await asyncio.sleep(_POLL_S / 2)
 
@@ -210,7 +210,7 @@ def _prepare(request: RunRequest, settings: Settings, registry: Registry, paths:
         rollouts=found.rollouts,
     )
     plan = Dispatch(record.run_id, paths.materialized, found.tasks)
-    return _Prepared(record, plan, found.problems, frozenset(), Mode.FRESH)
+    return _Prepared(record, plan, found.problems, {}, Mode.FRESH)
 
 
 def _materialized(request: RunRequest, registry: Registry, paths: RunPaths) -> Materialized:
@@ -240,14 +240,14 @@ def _resumed(paths: RunPaths, identity: str) -> _Prepared:
     done = done_keys(paths.results) if paths.results.exists() else set()
     tries = {k: t for k, t in failed_tries(paths.failures).items() if k not in done}
     again = {k: t.count for k, t in tries.items() if not t.terminal and t.count < _max_attempts()}
-    ended = {rollout_key(record.run_id, *k) for k in {*done, *tries} - again.keys()}
+    ended = {rollout_key(record.run_id, *k): k in done for k in {*done, *tries} - again.keys()}
     sizes: dict[int, int] = {}
     for row in JsonLines(paths.materialized):
         task = (key_of(row) or (0, 0))[0]
         sizes[task] = sizes.get(task, 0) + 1
     skip = frozenset((*k, 0) for k in {*done, *tries} - again.keys())
     plan = Dispatch(record.run_id, paths.materialized, sizes, skip, again)
-    return _Prepared(replace(record, ended=None), plan, (), frozenset(ended), Mode.RESUME)
+    return _Prepared(replace(record, ended=None), plan, (), ended, Mode.RESUME)
 
 
 async def _placed(prepared: _Prepared, settings: Settings, connection: Connection, request: RunRequest) -> _Prepared:

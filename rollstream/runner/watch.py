@@ -26,6 +26,7 @@ class Watch:
 
     expected: int | None = None
     scored: int = 0
+    scored_before: int = 0
     rewards: float = 0.0
     failures: Counter[str] = field(default_factory=Counter)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -48,9 +49,13 @@ class Watch:
         if outputs:
             self.changed.set()
 
-    def preload(self, key: bytes) -> None:
+    def preload(self, key: bytes, *, scored: bool) -> None:
         """Note a rollout that ended before this process began (resume)."""
         self._ended.add(key)
+        if scored:
+            self.scored_before += 1
+        else:
+            self.failures["before"] += 1
 
     def _note(self, out: Outgoing) -> None:
         if headers.value(out.headers, headers.OUTCOME) in _UNCOUNTED:

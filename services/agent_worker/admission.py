@@ -157,14 +157,17 @@ class Admission:
         except RolloutError:
             return [failures.of_record(error, record)]
         prompt = task.prompt
-        agent = prompt.agent or _agent_name(task.row) or ""
-        names = (prompt.environment or "", agent)
-        return [
-            failures.of_ref(error, ref, record, task.row_json, *names)
-            if self._seen.add(record.partition, ref)
-            else failures.of_ref(DuplicateError(f"rollout {ref.rollout_id} was dispatched before"), ref, record, b"", *names)
-            for ref in task.rollouts()
-        ]
+        names = (prompt.environment or "", prompt.agent or _agent_name(task.row) or "")
+        original = b"" if record.value == task.row_json else record.value or b""
+        outputs: list[Outgoing] = []
+        for ref in task.rollouts():
+            if not self._seen.add(record.partition, ref):
+                outputs.append(failures.of_ref(_seen_before(ref), ref, record, b"", *names))
+            elif outputs:  # its row and its bytes are told once, not a hundred thousand times
+                outputs.append(failures.of_ref(error, ref, record, b"", *names))
+            else:
+                outputs.append(failures.of_ref(error, ref, record, task.row_json, *names, original=original))
+        return outputs
 
 
 def seeded(start: Rollout, environment: Environment, seed: Seed) -> Rollout:

@@ -14,11 +14,14 @@ from schemas import codec, headers
 from schemas.errors import FailureClass, Outcome, RolloutError
 from schemas.events import Failure, Payload, Rollout, ToolCalls, Trajectory, Turn
 from schemas.identity import DEFAULT_RUN, Place, RolloutRef
-from schemas.topics import INLINE_LIMIT
+from schemas.topics import FAILURES, INLINE_LIMIT
 from services.runtime.record import ConsumerRecord, Outgoing, Outputs
 
 _MAX_TEXT = 4_000
 """Characters of a message or detail that are kept: enough for a server's error page, not enough to fill the topic."""
+
+_MAX_ORIGINAL = FAILURES.max_message_bytes - 2 * INLINE_LIMIT
+"""Bytes of an offending record that are kept: all of it, with room for the failure's own fields in the topic's limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +50,34 @@ class Failures:
         return self._outgoing(event, rollout.ref, record)
 
     def of_ref(
-        self, error: Exception, ref: RolloutRef, record: ConsumerRecord, row: bytes, environment: str, agent: str
+        self,
+        error: Exception,
+        ref: RolloutRef,
+        record: ConsumerRecord,
+        row: bytes,
+        environment: str,
+        agent: str,
+        *,
+        original: bytes = b"",
     ) -> Outgoing:
-        """The failure of a rollout that has an identity and has not begun."""
-        source = place_of(record)
-        event = self._event(error, record, ref, environment=environment, agent=agent, source=source, row=Payload(_cut(row)))
+        """The failure of a rollout that has an identity and has not begun. `original`: the record, when it is not the row."""
+        event = self._event(
+            error,
+            record,
+            ref,
+            environment=environment,
+            agent=agent,
+            source=place_of(record),
+            row=Payload(row),  # at most `MAX_PROMPT_BYTES`; half a row could not be read
+            original=Payload(original[: _MAX_ORIGINAL - len(row)]),
+        )
         return self._outgoing(event, ref, record)
 
     def of_record(self, error: Exception, record: ConsumerRecord) -> Outgoing:
         """The failure of a record that could not be read: its bytes are kept."""
-        event = self._event(error, record, None, source=place_of(record), original=Payload(_cut(record.value or b"")))
+        event = self._event(
+            error, record, None, source=place_of(record), original=Payload((record.value or b"")[:_MAX_ORIGINAL])
+        )
         return self._outgoing(event, None, record)
 
     def of_step(self, record: ConsumerRecord, error: Exception) -> Outputs:

@@ -126,6 +126,11 @@ class Stage:
         return sum(lane.in_flight for lane in self.lanes.values())
 
     @property
+    def busy(self) -> int:
+        """Records being worked on or waiting for their commit."""
+        return sum(len(lane.running) + len(lane.outbox) + len(lane.committing) for lane in self.lanes.values())
+
+    @property
     def active(self) -> int:
         """Records being worked on."""
         return sum(len(lane.running) for lane in self.lanes.values())
@@ -286,7 +291,7 @@ class Stage:
     def _committed(self, _lane: Lane, count: int) -> None:
         self.counters.finished += count
         self.counters.commits += 1
-        if self._draining and not self._busy():
+        if self._draining and not self.busy:
             self._idle.set()
         self._regulate()
 
@@ -347,13 +352,13 @@ class Stage:
         for lane in self.lanes.values():
             lane.queued.clear()
         self._regulate()
-        if self._busy():
+        if self.busy:
             try:
                 async with asyncio.timeout(timeout_s):
                     await self._idle.wait()
             except TimeoutError:
                 pass
-        return self._busy()
+        return self.busy
 
     def hurry(self) -> None:
         """End a drain now."""
@@ -367,9 +372,6 @@ class Stage:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _busy(self) -> int:
-        return sum(len(lane.running) + len(lane.outbox) + len(lane.committing) for lane in self.lanes.values())
 
     def _fatal(self, error: Exception) -> None:
         log.error("stage stops", stage=self.settings.name, error=str(error))

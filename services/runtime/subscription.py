@@ -76,6 +76,11 @@ class Subscription(ConsumerRebalanceListener):
         stage.attach(self)
 
     @property
+    def running(self) -> bool:
+        """Whether there is a consumer at work."""
+        return self._subscriber.consumer is not None
+
+    @property
     def consumer(self) -> Any:
         """The started subscriber's aiokafka consumer; raises `RuntimeError` before the start."""
         if self._subscriber.consumer is None:

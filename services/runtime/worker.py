@@ -170,8 +170,9 @@ class GroupDeliveries:
 
     async def report(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit plain offsets, to show lag where something else than Kafka decides where a restart begins."""
-        for partition, offset in offsets.items():
-            await self._holder[0].commit(partition, offset, "")
+        subscription = self._holder[0]
+        for partition, offset in offsets.items() if subscription.running else ():
+            await subscription.commit(partition, offset, "")
 
     async def close(self) -> None:
         if self._producer is not None:
