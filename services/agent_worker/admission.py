@@ -38,6 +38,9 @@ _SEED_TIMEOUT_S = 120.0
 _INLINE_ROW = 256 << 10
 """Rows above this travel by reference from the start: they would be written again with every turn."""
 
+_REFUSED_BYTES = 1 << 20
+"""The failures of one refused prompt repeat its row up to this many bytes in all; the first always has it."""
+
 
 @dataclass(frozen=True, slots=True)
 class AdmissionTools:
@@ -99,7 +102,7 @@ class Admission:
             if self._seen.add(record.partition, ref):
                 fresh.append(ref)
             else:
-                outputs.append(self._duplicate(ref, record, task, binding))
+                outputs.append(self._duplicate(ref, record, binding.name, binding.agent_name))
         self._tools.pressure.admitted(len(fresh))
         starts = [self._start(ref, record, task, binding) for ref in fresh]
         environment = binding.environment
@@ -145,9 +148,10 @@ class Admission:
         value = codec.encode(Turn(rollout))
         return Outgoing(self._tools.turns_topic, rollout.ref.key, value, headers.of(rollout.ref, *trace_of(record)))
 
-    def _duplicate(self, ref: RolloutRef, record: ConsumerRecord, task: Task, binding: Binding) -> Outgoing:
+    def _duplicate(self, ref: RolloutRef, record: ConsumerRecord, environment: str, agent: str) -> Outgoing:
+        """The record of a second dispatch; its row is that of the first."""
         error = DuplicateError(f"rollout {ref.rollout_id} of run {ref.run_id} was dispatched before; this dispatch is ignored")
-        return self._tools.failures.of_ref(error, ref, record, task.row_json, binding.name, binding.agent_name)
+        return self._tools.failures.of_ref(error, ref, record, b"", environment, agent)
 
     def _refused(self, error: RolloutError, record: ConsumerRecord) -> Outputs:
         """One failure for each rollout that was asked for; one for the record when even that cannot be read."""
@@ -160,13 +164,14 @@ class Admission:
         names = (prompt.environment or "", prompt.agent or _agent_name(task.row) or "")
         original = b"" if record.value == task.row_json else record.value or b""
         outputs: list[Outgoing] = []
+        room = _REFUSED_BYTES
         for ref in task.rollouts():
             if not self._seen.add(record.partition, ref):
-                outputs.append(failures.of_ref(_seen_before(ref), ref, record, b"", *names))
-            elif outputs:  # its row and its bytes are told once, not a hundred thousand times
-                outputs.append(failures.of_ref(error, ref, record, b"", *names))
-            else:
-                outputs.append(failures.of_ref(error, ref, record, task.row_json, *names, original=original))
+                outputs.append(self._duplicate(ref, record, *names))
+                continue
+            row = task.row_json if room > 0 else b""
+            outputs.append(failures.of_ref(error, ref, record, row, *names, original=original if room > 0 else b""))
+            room -= len(row) + len(original)
         return outputs
 
 
