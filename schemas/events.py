@@ -43,9 +43,10 @@ class Rollout:
 
     `turn` counts the model calls made. `settled` are the claims of the conversation's settled prefix in order, `items`
     the comma-separated JSON items after it. `memory` is the agent's own state, `env_state` the environment's, `usage`
-    the summed usage, `reply` the last model reply (kept only when the rollout may end on it), `tools` a list of tools
-    that the environment added to the row's: JSON each, empty when there is none. `done` says that the environment has
-    ended the rollout. Times are epoch milliseconds; a `deadline_ms` of 0 means none.
+    the summed usage, `reply` the last model reply (kept when the environment is to answer it or the rollout may end on it;
+    an `output` that is a number stands for so many of the last `items`), `tools` a list of tools that the environment
+    added to the row's: JSON each, empty when there is none. `done` says that the environment has ended the rollout. Times
+    are epoch milliseconds; a `deadline_ms` of 0 means none.
     """
 
     ref: RolloutRef

@@ -6,6 +6,7 @@ worker seed), or one failure; a prompt that cannot be read leaves as one failure
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -16,16 +17,24 @@ from environments.dispatch import first_state, read_task, run_seed
 from environments.environment import Environment, Seed
 from environments.registry import Binding, Registry
 from schemas import codec, headers, jsontext
-from schemas.errors import DataError, DuplicateError, RolloutCancelled, RolloutError
+from schemas.errors import (
+    DataError,
+    DuplicateError,
+    InfrastructureError,
+    RolloutCancelled,
+    RolloutError,
+    RolloutTimeout,
+)
 from schemas.events import Payload, Rollout, ToolCalls, Turn
 from schemas.identity import RolloutRef
 from schemas.prompts import Task, read_prompt
 from schemas.rows import agent_name
-from services.agent_worker.conversation import items_json
+from services.agent_worker.conversation import items_json, within_record
 from services.agent_worker.seen import Seen
 from services.runtime.chance import rng_of
 from services.runtime.claims import ClaimStore
 from services.runtime.control import Control
+from services.runtime.event_record import event_record
 from services.runtime.failures import Failures, place_of, trace_of
 from services.runtime.offload import Offload
 from services.runtime.pressure import Pressure
@@ -34,6 +43,10 @@ from services.runtime.scope import Scope
 from services.runtime.state import write_state
 
 _SEED_TIMEOUT_S = 120.0
+"""For all rollouts of one prompt together; the stage's own deadline is far behind it."""
+
+_SEEDS_AT_ONCE = 64
+"""Rollouts of one prompt whose seeds are awaited together: slow seeds of a large group overlap."""
 
 _INLINE_ROW = 256 << 10
 """Rows above this travel by reference from the start: they would be written again with every turn."""
@@ -81,6 +94,8 @@ class Admission:
             checked = read_task(binding.environment, task.row)
         except RolloutError as e:
             return self._refused(e, record)
+        except Exception as e:  # noqa: BLE001 - an environment's own check may raise anything; it costs its prompt
+            return self._refused(DataError(f"the task cannot be read: {e!r}"), record)
         return self._admit(record, task, binding, checked)
 
     def forget(self, partition: int) -> None:
@@ -114,22 +129,35 @@ class Admission:
     async def _prepare(
         self, outputs: list[Outgoing], starts: list[Rollout], record: ConsumerRecord, environment: Environment, task: Any
     ) -> Outputs:
-        """Store a large row, and seed."""
-        for start in starts:
-            try:
-                row = await self._tools.claims.pack(start.ref, "row", start.row.data, _INLINE_ROW)
-                outputs.append(await self._seeded(replace(start, row=row), record, environment, task))
-            except RolloutError as e:
-                outputs.append(self._tools.failures.of_rollout(e, start, record))
+        """Store a large row, and seed: many rollouts at a time, all within one deadline."""
+        end = asyncio.get_running_loop().time() + _SEED_TIMEOUT_S
+        for i in range(0, len(starts), _SEEDS_AT_ONCE):
+            some = starts[i : i + _SEEDS_AT_ONCE]
+            outputs += await asyncio.gather(*(self._begin(s, record, environment, task, end) for s in some))
         return outputs
 
+    async def _begin(self, start: Rollout, record: ConsumerRecord, environment: Environment, task: Any, end: float) -> Outgoing:
+        """The first event of a rollout, or its failure."""
+        try:
+            async with asyncio.timeout_at(end):
+                row = await self._tools.claims.pack(start.ref, "row", start.row.data, _INLINE_ROW)
+                return await self._seeded(replace(start, row=row), record, environment, task)
+        except RolloutError as e:
+            error: RolloutError = e
+        except TimeoutError:
+            error = RolloutTimeout(f"the rollouts of the prompt were not seeded within {_SEED_TIMEOUT_S:g} s")
+        except Exception as e:  # noqa: BLE001 - a seed may hold what cannot be written; it costs its rollout
+            error = InfrastructureError(f"{start.environment}: {e!r}", retryable=False)
+        return self._tools.failures.of_rollout(error, start, record)
+
     async def _seeded(self, start: Rollout, record: ConsumerRecord, environment: Environment, task: Any) -> Outgoing:
+        found = headers.of(start.ref, *trace_of(record))
         if environment.seed_on == "tool_worker":
-            value = codec.encode(ToolCalls(start, kind="seed"))
-            return Outgoing(self._tools.tool_calls_topic, start.ref.key, value, headers.of(start.ref, *trace_of(record)))
+            return event_record(self._tools.tool_calls_topic, start.ref.key, ToolCalls(start, kind="seed"), found)
         context = Context(rollout_id=start.ref.rollout_id, rng=rng_of(start.ref, 0))
         seed = await self._tools.offload.submit(lambda: run_seed(environment, task, context), _SEED_TIMEOUT_S)
-        return self._turn(seeded(start, environment, seed), record)
+        rollout = await within_record(self._tools.claims, seeded(start, environment, seed))
+        return event_record(self._tools.turns_topic, start.ref.key, Turn(rollout), found)
 
     def _start(self, ref: RolloutRef, record: ConsumerRecord, task: Task, binding: Binding) -> Rollout:
         now_ms = int(self._tools.now() * 1000)

@@ -1,8 +1,9 @@
 """The conversation of a rollout: its bytes, the request made of them, and what of it travels by reference.
 
 Owns the rule that keeps the wire linear. A turn's event carries the turn's own items; from the third turn on what came
-before is stored once, as a claim, and named by two numbers. Invariant: only what a *consumed* event carried is ever
-settled, so two workers that both take one turn (one of them a ghost) store the same bytes under the same name.
+before is stored once, as a claim, and named by two numbers. Invariant: what is settled is what a *consumed* event carried,
+so two workers that both take one turn (one of them a ghost) store the same bytes under the same name. The exception is a
+turn that is too large for a record: a ghost's other words then lie under another name, and nothing refers to them.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 from environments.agents.agent import ModelRequest
-from environments.response import Item
+from environments.response import Item, Response
 from schemas import jsontext
 from schemas.events import Payload, Rollout
+from schemas.topics import INLINE_LIMIT
 from services.runtime.claims import ClaimStore
 
 SETTLE_FROM_TURN = 2
@@ -69,3 +71,25 @@ async def settle(claims: ClaimStore, rollout: Rollout) -> Rollout:
         claim = await claims.keep(rollout.ref, "row", rollout.row.data)
         rollout = replace(rollout, row=Payload(size=claim.size, crc=claim.crc))
     return rollout
+
+
+async def within_record(claims: ClaimStore, rollout: Rollout) -> Rollout:
+    """The rollout with items that are too large for a record moved to the store."""
+    if len(rollout.items) <= INLINE_LIMIT:
+        return rollout
+    claim = await claims.keep(rollout.ref, len(rollout.settled), rollout.items)
+    return replace(rollout, settled=(*rollout.settled, claim), items=b"")
+
+
+def frame_of(reply: Response) -> bytes:
+    """A reply without its output, which is in the conversation."""
+    return jsontext.dumps({k: v for k, v in reply.body.items() if k != "output"})
+
+
+def reply_for_move(reply: Response, append: Sequence[Item], rollout: Rollout) -> bytes:
+    """The whole reply, for the environment to answer.
+
+    When its output is what the event's items end with, their number stands for it: the wire carries a turn once.
+    """
+    inline = bool(rollout.items) and list(append) == reply.output
+    return jsontext.dumps({**reply.body, "output": len(append)} if inline else reply.body)

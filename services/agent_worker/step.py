@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,10 +21,21 @@ from schemas import codec, headers, jsontext
 from schemas.errors import CapacityError, DataError, RolloutCancelled, RolloutError, RolloutExpired
 from schemas.events import Rollout, ToolCalls, Trajectory, Turn
 from schemas.rows import PARAMS
-from services.agent_worker.conversation import input_items, items_json, joined, request_body, settle, settled_items
+from services.agent_worker.conversation import (
+    frame_of,
+    input_items,
+    items_json,
+    joined,
+    reply_for_move,
+    request_body,
+    settle,
+    settled_items,
+    within_record,
+)
 from services.models.client import PolicyClient
 from services.runtime.claims import ClaimStore
 from services.runtime.control import Control
+from services.runtime.event_record import event_record
 from services.runtime.failures import Failures, trace_of
 from services.runtime.record import ConsumerRecord, Outgoing, Outputs
 from services.runtime.scope import Scope
@@ -108,8 +119,10 @@ class TurnStep:
 
     async def _ask(self, agent: Agent, opened: _Open, action: CallModel) -> tuple[_Open, Step]:
         """Make the model calls and ask the agent what follows."""
+        if not action.requests:
+            raise DataError(f"agent {opened.rollout.agent} asked for a model call without naming one")
         calls = [self._call(opened, request, i) for i, request in enumerate(action.requests)]
-        replies = [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)
+        replies = [await calls[0]] if len(calls) == 1 else await _together(calls)
         summed = opened.usage
         for reply in replies:
             summed = add_usage(summed, reply.usage)
@@ -145,10 +158,10 @@ class TurnStep:
             items=joined(rollout.items, items_json(step.append)),
             memory=jsontext.dumps(step.memory) if step.memory else b"",
             usage=jsontext.dumps(opened.usage) if opened.usage else b"",
-            reply=_kept_reply(opened.reply, action),
         )
-        topic, event = self._event(rollout, action)
-        return Outgoing(topic, rollout.ref.key, codec.encode(event), headers.of(rollout.ref, *trace_of(record)))
+        rollout = await within_record(self._tools.claims, rollout)
+        topic, event = self._event(replace(rollout, reply=_kept_reply(opened, step, rollout)), action)
+        return event_record(topic, rollout.ref.key, event, headers.of(rollout.ref, *trace_of(record)))
 
     def _event(self, rollout: Rollout, action: Action) -> tuple[str, Turn | ToolCalls]:
         if isinstance(action, CallTools):
@@ -174,10 +187,8 @@ class TurnStep:
             deadline_ms=rollout.deadline_ms,
             env_state=rollout.env_state,
         )
-        more = trace_of(record)
-        return Outgoing(
-            self._tools.trajectories_topic, rollout.ref.task_key, codec.encode(event), headers.of(rollout.ref, *more)
-        )
+        found = headers.of(rollout.ref, *trace_of(record))
+        return event_record(self._tools.trajectories_topic, rollout.ref.task_key, event, found)
 
     async def _response(self, opened: _Open, step: Step, action: Finish) -> bytes:
         """The final Responses object (platform.md A5): the last reply, with all items and the summed usage."""
@@ -208,15 +219,24 @@ def _items(opened: _Open) -> Sequence[Mapping[str, Any]]:
     return items[1 if isinstance(given, str) else len(given or ()) :]
 
 
-def _kept_reply(reply: Response | None, action: Action) -> bytes:
-    """What of the last reply later steps need: all of it for the environment's move, its frame when tools may end it."""
+def _kept_reply(opened: _Open, step: Step, rollout: Rollout) -> bytes:
+    """What of the last reply later steps need: all of it for the environment's move, its frame when the next may be the end."""
+    reply, action = opened.reply, step.action
     if reply is None:
-        return b""
+        return opened.rollout.reply
     if isinstance(action, AskEnvironment):
-        return jsontext.dumps(reply.body)
-    if isinstance(action, CallTools) and action.may_end:
-        return jsontext.dumps({k: v for k, v in reply.body.items() if k != "output"})
-    return b""
+        return reply_for_move(reply, step.append, rollout)
+    return b"" if isinstance(action, CallTools) and not action.may_end else frame_of(reply)
+
+
+async def _together(calls: Sequence[Coroutine[Any, Any, Response]]) -> list[Response]:
+    """All replies, in order. The first failure ends the other calls: nobody would read their answers."""
+    tasks = [asyncio.ensure_future(c) for c in calls]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def _stored_reply(rollout: Rollout) -> dict[str, Any]:

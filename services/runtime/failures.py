@@ -13,12 +13,18 @@ from dataclasses import dataclass
 from schemas import codec, headers
 from schemas.errors import FailureClass, Outcome, RolloutError
 from schemas.events import Failure, Payload, Rollout, ToolCalls, Trajectory, Turn
-from schemas.identity import DEFAULT_RUN, Place, RolloutRef
+from schemas.identity import DEFAULT_RUN, MAX_ID_LENGTH, Place, RolloutRef
 from schemas.topics import FAILURES, INLINE_LIMIT
 from services.runtime.record import ConsumerRecord, Outgoing, Outputs
 
 _MAX_TEXT = 4_000
 """Characters of a message or detail that are kept: enough for a server's error page, not enough to fill the topic."""
+
+_MAX_TRACE = 512
+"""Bytes of a trace context. The standard's has 55; a header of megabytes would make every later record too large."""
+
+_MAX_KEY = 1_024
+"""Bytes of an unreadable record's key that are kept, so that key and original together fit into a failure."""
 
 _MAX_ORIGINAL = FAILURES.max_message_bytes - 2 * INLINE_LIMIT
 """Bytes of an offending record that are kept: all of it, with room for the failure's own fields in the topic's limit."""
@@ -89,7 +95,7 @@ class Failures:
         known = isinstance(error, RolloutError)
         run = headers.value(record.headers, headers.RUN) or DEFAULT_RUN.encode()
         return Failure(
-            run_id=ref.run_id if ref else run.decode("utf-8", "replace"),
+            run_id=ref.run_id if ref else run.decode("utf-8", "replace")[:MAX_ID_LENGTH],
             failure_class=str(error.failure_class if isinstance(error, RolloutError) else self._class_of(error)),
             outcome=str(error.outcome if isinstance(error, RolloutError) else Outcome.FAILED),
             stage=self.stage,
@@ -109,7 +115,8 @@ class Failures:
     def _outgoing(self, event: Failure, ref: RolloutRef | None, record: ConsumerRecord) -> Outgoing:
         more = [(headers.OUTCOME, event.outcome.encode()), *trace_of(record)]
         if ref is None:
-            return Outgoing(self.topic, record.key, codec.encode(event), [(headers.RUN, event.run_id.encode()), *more])
+            key = record.key[:_MAX_KEY] if record.key else record.key
+            return Outgoing(self.topic, key, codec.encode(event), [(headers.RUN, event.run_id.encode()), *more])
         return Outgoing(self.topic, ref.task_key, codec.encode(event), headers.of(ref, *more))
 
     def _now_ms(self) -> int:
@@ -122,9 +129,9 @@ def place_of(record: ConsumerRecord) -> Place:
 
 
 def trace_of(record: ConsumerRecord) -> list[tuple[str, bytes]]:
-    """The record's trace context, to be passed on."""
+    """The record's trace context, to be passed on; what is too long to be one is left behind."""
     value = headers.value(record.headers, headers.TRACE)
-    return [] if value is None else [(headers.TRACE, value)]
+    return [] if value is None or len(value) > _MAX_TRACE else [(headers.TRACE, value)]
 
 
 def _rollout_in(data: bytes) -> Rollout | Trajectory | None:

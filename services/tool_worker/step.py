@@ -23,9 +23,11 @@ from environments.response import Item, Response
 from schemas import codec, headers, jsontext
 from schemas.errors import RolloutCancelled, RolloutError, RolloutExpired, RolloutTimeout, ToolError
 from schemas.events import Rollout, ToolCalls, Turn
+from schemas.topics import INLINE_LIMIT
 from services.runtime.chance import rng_of
 from services.runtime.claims import ClaimStore
 from services.runtime.control import Control
+from services.runtime.event_record import event_record
 from services.runtime.failures import Failures, trace_of
 from services.runtime.offload import Offload
 from services.runtime.record import ConsumerRecord, Outgoing, Outputs
@@ -50,12 +52,16 @@ class ToolTools:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What a turn's calls led to: items for the conversation, the new state, the end of the rollout, tools of a seed."""
+    """What a turn's calls led to: items for the conversation, the new state, the end of the rollout, tools of a seed.
+
+    `reply` is what later steps may need of the policy's last reply, None to leave it as it is.
+    """
 
     items: Sequence[Item]
     state: BaseModel | None
     done: bool = False
     tools: Sequence[Mapping[str, Any]] = ()
+    reply: bytes | None = None
 
 
 class ToolStep:
@@ -92,7 +98,7 @@ class ToolStep:
             raise
         except Exception as e:
             raise ToolError(f"{rollout.environment}: {e!r}") from e
-        return self._turn(rollout, outcome, record)
+        return await self._turn(rollout, outcome, record)
 
     def _check(self, rollout: Rollout) -> None:
         if self._tools.control.is_cancelled(rollout.ref.run_id):
@@ -108,17 +114,21 @@ class ToolStep:
     def _context(self, rollout: Rollout) -> Context:
         return Context(rollout_id=rollout.ref.rollout_id, rng=rng_of(rollout.ref, rollout.turn))
 
-    def _turn(self, rollout: Rollout, outcome: _Outcome, record: ConsumerRecord) -> Outgoing:
+    async def _turn(self, rollout: Rollout, outcome: _Outcome, record: ConsumerRecord) -> Outgoing:
         added = b",".join(jsontext.dumps(i) for i in outcome.items)
         rollout = replace(
             rollout,
             items=b",".join(p for p in (rollout.items, added) if p),
             env_state=write_state(outcome.state),
             tools=jsontext.dumps(outcome.tools) if outcome.tools else rollout.tools,
+            reply=rollout.reply if outcome.reply is None else outcome.reply,
             done=outcome.done,
         )
-        more = trace_of(record)
-        return Outgoing(self._tools.turns_topic, rollout.ref.key, codec.encode(Turn(rollout)), headers.of(rollout.ref, *more))
+        if len(rollout.items) > INLINE_LIMIT:
+            claim = await self._tools.claims.keep(rollout.ref, len(rollout.settled), rollout.items)
+            rollout = replace(rollout, settled=(*rollout.settled, claim), items=b"")
+        found = headers.of(rollout.ref, *trace_of(record))
+        return event_record(self._tools.turns_topic, rollout.ref.key, Turn(rollout), found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +146,8 @@ class _Work:
             return self._seeded(await run_seed(self.environment, task, self.context))
         state = read_state(self.environment, self.event.rollout.env_state)
         if self.event.kind == "respond":
-            return self._moved(await run_respond(self.environment, task, self._last_turn(), state, self.context), state)
+            turn = self._last_turn()
+            return _moved(await run_respond(self.environment, task, turn, state, self.context), turn, state)
         replies = [await run_tool(self.environment, call, task, state, self.context) for call in self.event.calls]
         items = [_output(call.call_id, reply.output) for call, reply in zip(self.event.calls, replies, strict=True)]
         return _Outcome(items, state)
@@ -144,12 +155,20 @@ class _Work:
     def _seeded(self, seed: Seed) -> _Outcome:
         return _Outcome(seed.items, first_state(self.environment, seed), tools=seed.tools)
 
-    def _moved(self, move: Move, state: BaseModel | None) -> _Outcome:
-        return _Outcome(move.items, state, move.done)
-
     def _last_turn(self) -> Response:
-        """The policy's last reply, which the agent worker put beside the conversation."""
-        return Response(jsontext.loads_lenient(self.event.rollout.reply))
+        """The policy's last reply, which the agent worker put beside the conversation; empty before the first."""
+        rollout = self.event.rollout
+        body = jsontext.loads_lenient(rollout.reply) if rollout.reply else {}
+        if isinstance(body.get("output"), int):  # so many of the last items (see `reply_for_move` of the agent worker)
+            items = jsontext.loads_lenient(b"[" + rollout.items + b"]")
+            body["output"] = items[len(items) - body["output"] :]
+        return Response(body)
+
+
+def _moved(move: Move, turn: Response, state: BaseModel | None) -> _Outcome:
+    """The move; of the turn it answers only the frame goes on, the rest is in the conversation."""
+    frame = {k: v for k, v in turn.body.items() if k != "output"}
+    return _Outcome(move.items, state, move.done, reply=jsontext.dumps(frame) if frame else b"")
 
 
 def _output(call_id: str, text: str) -> Item:
