@@ -4,7 +4,8 @@ Owns the threads and their supervision. Invariants:
 
 - The loop that talks to Kafka never runs environment code. A verifier that computes for 30 s delays its own rollout.
 - A thread that has not answered for `STALL_S` is set aside: work that it has not begun moves to another thread.
-- Every job has a deadline. A job past it fails for its caller at once; pure Python code that ignores it is interrupted.
+- Every job has a deadline. A job past it fails for its caller at once; what waits inside it is cancelled, and pure Python
+  code that ignores that is interrupted. A job whose caller is gone ends alike.
 
 Hand-overs are batched both ways: one wake-up carries everything that gathered, so a verification of 30 µs does not pay
 100 µs for the trip.
@@ -37,11 +38,17 @@ MAX_THREADS = 64
 
 _SUPERVISE_S = 0.05
 
+_END_S = 1.0
+"""How long a thread that stops waits for environment code to take note of its cancellation."""
+
 
 class _Job:
-    """One call. `ticket` is taken by the thread that runs it: popping from a list is atomic, so only one thread can."""
+    """One call. `ticket` is taken by the thread that runs it: popping from a list is atomic, so only one thread can.
 
-    __slots__ = ("call", "deadline", "future", "hand", "ticket")
+    `task` is what runs it there; asyncio itself would let a task go that only waits for something of its own.
+    """
+
+    __slots__ = ("call", "deadline", "future", "hand", "task", "ticket")
 
     def __init__(self, call: Callable[[], Coroutine[Any, Any, Any]], deadline: float, future: asyncio.Future[Any]) -> None:
         self.call = call
@@ -49,6 +56,16 @@ class _Job:
         self.future = future
         self.ticket = [None]
         self.hand: _Hand | None = None
+        self.task: asyncio.Task[Any] | None = None
+
+    def abandon(self) -> None:
+        """Nobody waits for it any more: never begin, or cancel what runs (called on the owner's loop)."""
+        with contextlib.suppress(IndexError):
+            self.ticket.pop()
+        task = self.task
+        if task is not None:
+            with contextlib.suppress(RuntimeError):  # its thread has ended
+                task.get_loop().call_soon_threadsafe(task.cancel)
 
 
 class Offload:
@@ -90,9 +107,15 @@ class Offload:
         The future fails with `RolloutTimeout` after `timeout_s`, whether or not the code has noticed.
         """
         job = _Job(call, self._loop.time() + timeout_s, self._loop.create_future())
-        self._jobs.add(job)
         self._hand().take(job)
+        self._jobs.add(job)
+        job.future.add_done_callback(lambda future: self._gone(job) if future.cancelled() else None)
         return job.future
+
+    def _gone(self, job: _Job) -> None:
+        """The caller was cancelled."""
+        self._jobs.discard(job)
+        job.abandon()
 
     def finished(self, job: _Job, result: Any, error: BaseException | None) -> None:
         """Called by a side thread when a job has ended."""
@@ -159,6 +182,7 @@ class Offload:
             self._settle(job, None, RolloutTimeout("environment code did not return within its deadline"))
             if job.hand is not None and job.hand in self._held_up:
                 job.hand.interrupt(job)
+            job.abandon()
 
 
 class _Hand:
@@ -216,6 +240,15 @@ class _Hand:
                 break
             except RolloutTimeout:
                 continue  # an interrupt that arrived after its job had ended
+        self._end()
+
+    def _end(self) -> None:
+        """Cancel what still waits inside, and let it go."""
+        rest = asyncio.all_tasks(self._loop)
+        for task in rest:
+            task.cancel()
+        if rest:
+            self._loop.run_until_complete(asyncio.wait(rest, timeout=_END_S))
         self._loop.close()
 
     def _answer(self) -> None:
@@ -245,11 +278,14 @@ class _Hand:
 
     async def _call(self, job: _Job) -> None:
         result, error = None, None
-        self._current = job
+        self._current, job.task = job, asyncio.current_task()
         try:
             result = await job.call()
-        except BaseException as e:  # noqa: BLE001 - everything belongs to the caller, an interrupt included
+        except Exception as e:  # noqa: BLE001 - everything belongs to the caller, an interrupt included
             error = e
+        except BaseException as e:  # noqa: BLE001 - there it would end the worker (`sys.exit`) or its stage's own task
+            error = RuntimeError(f"environment code raised {e!r}")
         if self._current is job:
             self._current = None
+        job.task = None
         self._owner.finished(job, result, error)
