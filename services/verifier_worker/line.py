@@ -6,11 +6,13 @@ verifier calls its fields, and the line is finite JSON: a non-finite extra becom
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from environments.verdict import Verdict
 from schemas import jsontext
+from schemas.errors import VerifierError
 from schemas.identity import RolloutRef
 from schemas.rows import AGENT_REF, ATTEMPT_INDEX, PARAMS, ROLLOUT_ID, ROLLOUT_INDEX, TASK_INDEX
 
@@ -18,7 +20,19 @@ NOTES = "_ng_notes"
 
 
 def result_line(ref: RolloutRef, agent: str, row: Mapping[str, Any], response: bytes, verdict: Verdict) -> bytes:
-    """One line of the results file, without its line end."""
+    """One line of the results file, without its line end.
+
+    Raises `VerifierError` for a reward that is not finite and for fields that JSON cannot hold.
+    """
+    if not math.isfinite(verdict.reward):  # checked when a verdict is made; a verifier may have changed it since
+        raise VerifierError(f"reward must be a finite number, found {verdict.reward!r}", retryable=False)
+    try:
+        return _line(ref, agent, row, response, verdict)
+    except (TypeError, ValueError) as e:
+        raise VerifierError(f"the verdict cannot be written as JSON: {e}", retryable=False) from e
+
+
+def _line(ref: RolloutRef, agent: str, row: Mapping[str, Any], response: bytes, verdict: Verdict) -> bytes:
     line: dict[str, Any] = {PARAMS: row[PARAMS], "response": jsontext.Fragment(response)}
     line.update((k, v) for k, v in row.items() if k not in _OWN)
     line |= _extras(verdict)
@@ -52,6 +66,6 @@ def _extras(verdict: Verdict) -> dict[str, Any]:
     extras = {k: v for k, v in verdict.fields.items() if k not in _OWN}
     bad = jsontext.non_finite_paths(extras)
     if bad:
-        extras = jsontext.loads(jsontext.dumps(extras))
+        extras = jsontext.loads_lenient(jsontext.dumps(extras))  # a model's words among them may hold lone surrogates
         extras[NOTES] = [f"{path} was not a finite number and is null here" for path in bad]
     return extras | dict(verdict.components or {})
