@@ -91,9 +91,9 @@ def command(function: Callable[P, None]) -> Callable[P, None]:
     return wrapped
 
 
-def add(app: typer.Typer, function: Callable[..., None], panel: str | None = None) -> None:
-    """Add a command under its function's name, with its docstring as help."""
-    app.command(function.__name__, rich_help_panel=panel, help=flowing(function.__doc__ or ""))(command(function))
+def add(app: typer.Typer, function: Callable[..., None], panel: str | None = None, name: str | None = None) -> None:
+    """Add a command under `name` (by default its function's), with its docstring as help."""
+    app.command(name or function.__name__, rich_help_panel=panel, help=flowing(function.__doc__ or ""))(command(function))
 
 
 def flowing(text: str) -> str:

@@ -93,7 +93,7 @@ def build(
             admission,
             failures.of_step,
             deliveries,
-            gate=lambda: pressure.may_admit() and not control.is_paused(),
+            gate=lambda: pressure.may_admit() and not control.is_paused(pipeline.scope),
             on_fatal=worker.fail,
             memory=admission,
         ),

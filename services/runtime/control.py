@@ -24,12 +24,18 @@ _RETRY_S = 2.0
 _START_TIMEOUT_S = 10.0
 
 
+State = Literal["running", "paused", "cancelled"]
+
+
 class ControlEntry(BaseModel):
-    """The value of one record of `control`; the last one for a run counts."""
+    """The value of one record of `control`; the last one for a run counts.
+
+    What an entry leaves out holds as the entry of all runs says it.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
-    state: Literal["running", "paused", "cancelled"] = "running"
+    state: State | None = None
     policy_version: str | None = None
 
 
@@ -61,20 +67,23 @@ class Control:
         """Whether rollouts of the run are to end as cancelled."""
         return self._state(run) == "cancelled"
 
-    def is_paused(self) -> bool:
-        """Whether admission is paused for all runs."""
-        return self._state(ALL_RUNS) == "paused"
+    def is_paused(self, scope: str = "") -> bool:
+        """Whether admission is paused: for all runs, or in a run's own workers (`scope`) for that run.
+
+        Workers that are shared cannot hold one run back without holding back what lies behind it in the partition.
+        """
+        return self._state(scope or ALL_RUNS) == "paused"
 
     def policy_version(self, run: str) -> str | None:
         """The policy's version as the trainer last said it, for the run or for all."""
-        entry = self._entries.get(run) or self._entries.get(ALL_RUNS)
-        return entry.policy_version if entry else None
+        own, every = self._entries.get(run), self._entries.get(ALL_RUNS)
+        return (own and own.policy_version) or (every.policy_version if every else None)
 
-    def _state(self, run: str) -> str:
+    def _state(self, run: str) -> State:
         if not self._entries:
             return "running"
-        entry = self._entries.get(run) or self._entries.get(ALL_RUNS)
-        return entry.state if entry else "running"
+        own, every = self._entries.get(run), self._entries.get(ALL_RUNS)
+        return (own and own.state) or (every and every.state) or "running"
 
     async def _follow(self) -> None:
         while True:
