@@ -47,7 +47,13 @@ def run(  # noqa: PLR0917 - the flags of a command
         Path | None, typer.Option("--input", "-i", metavar="FILE", help="JSONL rows instead of example tasks.")
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR/STEM.jsonl", help="The results file; the others stand beside it.")
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR/STEM.jsonl",
+            help="The results file; the others stand beside it. Begun anew unless --resume.",
+        ),
     ] = Path("results/rollouts.jsonl"),
     model: Annotated[
         str | None,
@@ -68,8 +74,8 @@ def run(  # noqa: PLR0917 - the flags of a command
     """Rollouts from start to score, all in this process.
 
     Without --bootstrap-servers a Kafka of our own starts on loopback ports and keeps its data, so the run can be replayed.
-    Ctrl-C once takes up no further prompts and lets rollouts in flight finish; twice stops now. Either way nothing is lost,
-    and the same command with --resume goes on.
+    Ctrl-C once begins no further turns and lets calls under way finish; twice stops now. Either way nothing is lost, and the
+    same command with --resume goes on.
 
     Exit code 0 when every rollout was scored, 3 when some failed, 130 when the run was stopped.
     """

@@ -63,11 +63,26 @@ def worker(  # noqa: PLR0917 - the flags of a command
     if model is not None:
         flags |= _model(model)
     settings = load_settings(bootstrap_servers, prefix, config, assignments, **flags).settings
-    if stage is StageName.SINK and output is None:
-        raise UsageError("worker sink: say where lines go, with --output DIR/ or --output FILE.jsonl --run ID")
+    target = _target(output)
+    _check(stage, target, run, settings)
     _logs(settings)
-    request = WorkerRequest(stage.value, _target(output), run, instance)
+    request = WorkerRequest(stage.value, target, run, instance)
     raise typer.Exit(uvloop.run(start_worker(request, settings, _connection(settings))))
+
+
+def _check(stage: StageName, target: str | Path | None, run: str | None, settings: Settings) -> None:
+    """What can be told before a broker is asked."""
+    if stage is StageName.SINK and target is None:
+        raise UsageError("worker sink: say where lines go, with --output DIR/ or --output FILE.jsonl --run ID")
+    if stage is StageName.SINK and isinstance(target, Path) and run is None:
+        raise UsageError(f"{target} holds one run; name it with --run, or give a directory for all runs")
+    if stage is not StageName.SINK and (target is not None or run is not None):
+        raise UsageError(f"worker {stage.value}: --output and --run belong to the sink")
+    if stage is StageName.AGENT and settings.model.url == "scripted":
+        raise UsageError(
+            "worker agent: name the policy with --model URL/NAME (for a try-out: `python -m rollstream.scripted --port 8001`, "
+            "then --model http://127.0.0.1:8001/v1/scripted)"
+        )
 
 
 def _connection(settings: Settings) -> Any:

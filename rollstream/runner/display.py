@@ -30,7 +30,7 @@ class Display:
 
     def say(self, message: str) -> None:
         """A line, above the bar when there is one."""
-        self.console.print(Text(printable(message)))
+        self.console.print(Text(printable(message)), soft_wrap=True)
 
     @contextmanager
     def progress(self, watch: Watch) -> Iterator[None]:
