@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -64,21 +65,27 @@ class Search(Protocol):
     async def search(self, query: str, *, limit: int) -> Sequence[Mapping[str, Any]]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Context:
     """Everything one call of an environment may use.
 
-    `rollout_id` identifies the rollout across all of its calls; `rng` is seeded from it, so a repeat decides alike.
+    `rollout_id` identifies the rollout across all of its calls; `rng` (made by `make_rng` when it is first asked for, since
+    most verifiers never do) is seeded from it, so a repeat decides alike.
     """
 
     rollout_id: str = ""
-    rng: random.Random = field(default_factory=random.Random)
+    make_rng: Callable[[], random.Random] = random.Random
     now: Callable[[], float] = time.time
     models: Mapping[str, ModelClient] = field(default_factory=dict)
     data_dir: Path | None = None
     sandbox_client: Sandbox | None = None
     session_pool: Sessions | None = None
     search_client: Search | None = None
+
+    @cached_property
+    def rng(self) -> random.Random:
+        """Random numbers of this call."""
+        return self.make_rng()
 
     def model(self, name: str) -> ModelClient:
         """The model client called `name`; raises `InfrastructureError` when this worker has none."""

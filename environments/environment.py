@@ -18,7 +18,6 @@ from environments.context import Context
 from environments.response import Item, Response
 from environments.tools import BoundTool, tools_of
 from environments.verdict import Verdict
-from schemas.rows import CreateParams
 
 
 class Task(BaseModel):
@@ -26,7 +25,7 @@ class Task(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    responses_create_params: CreateParams
+    responses_create_params: dict[str, Any]  # checked strictly where rows enter (`schemas.rows`)
 
 
 class State(BaseModel):

@@ -45,7 +45,7 @@ class EnvironmentHarness:
 
     def __init__(self, binding: HasEnvironment | Environment, *, context: Context | None = None) -> None:
         self.environment = binding if isinstance(binding, Environment) else binding.environment
-        self.context = context or Context(rollout_id="0-0", rng=random.Random("0-0"))  # noqa: S311 - not for secrets
+        self.context = context or Context(rollout_id="0-0", make_rng=lambda: random.Random("0-0"))  # noqa: S311 - not for secrets
         self.row: Mapping[str, Any] = {}
         self.task: BaseModel | None = None
         self.seeded = Seed()

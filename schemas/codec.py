@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import struct
 import typing
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 import fastavro
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-from schemas import avro, jsontext
+from schemas import avro, compiled, jsontext
 from schemas.errors import DataError
 from schemas.events import EVENTS, Event
 
@@ -39,7 +40,7 @@ def encode(event: Event) -> bytes:
     """
     writer = _writers()[type(event)]
     try:
-        return _written(writer, _plain(event))
+        return writer.header + writer.write(event)
     except UnicodeEncodeError:
         return _written(writer, _utf8(_plain(event)))
     except (ValueError, OverflowError) as e:
@@ -52,6 +53,22 @@ def decode(data: bytes, cls: type[E]) -> E:
     Raises `DataError` when the bytes are not single-object Avro, their schema is unknown or of another class, or the
     body does not decode.
     """
+    newest = _writers()[cls]
+    try:
+        if data[:_HEADER] == newest.header:
+            event, end = newest.read(data, _HEADER)
+        else:
+            event, end = _older(data, cls)
+    except (EOFError, ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError, struct.error) as e:
+        raise DataError(f"{cls.__name__} event cannot be decoded: {e!r}") from e
+    if end != len(data):
+        what = "bytes are left over after its end" if end < len(data) else "it ends too early"
+        raise DataError(f"{cls.__name__} event cannot be decoded: {what}")
+    return typing.cast("E", event)
+
+
+def _older(data: bytes, cls: type) -> tuple[Any, int]:
+    """An event of an earlier schema, read by fastavro; refuses what is not one."""
     if not is_avro(data):
         raise DataError(f"expected an Avro {cls.__name__} event; the record does not start with the Avro marker c3 01")
     known = _readers(cls)
@@ -60,22 +77,17 @@ def decode(data: bytes, cls: type[E]) -> E:
         raise DataError(
             f"unknown Avro schema {data[2:_HEADER].hex()} (known for {cls.__name__}: {', '.join(k.hex() for k in known)})"
         )
-    newest = _writers()[cls].schema
     body = io.BytesIO(data[_HEADER:])
-    try:
-        fields = fastavro.schemaless_reader(body, schema, None if schema is newest else newest)
-        event: E = _built(cls, fields)
-    except (EOFError, ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError) as e:
-        raise DataError(f"{cls.__name__} event cannot be decoded: {e!r}") from e
-    if body.read(1):
-        raise DataError(f"{cls.__name__} event cannot be decoded: bytes are left over after its end")
-    return event
+    fields = fastavro.schemaless_reader(body, schema, _writers()[cls].schema)
+    return _built(cls, fields), _HEADER + body.tell()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Writer:
     header: bytes
     schema: Any
+    write: compiled.Write
+    read: compiled.Read
 
 
 _WRITERS: dict[type, _Writer] = {}
@@ -87,7 +99,7 @@ def _writers() -> dict[type, _Writer]:
         for cls in EVENTS:
             newest = list(avro.versions(avro.file_stem(cls)).values())[-1]
             mark = _fingerprint(newest)
-            _WRITERS[cls] = _Writer(MARKER + mark, _readers(cls)[mark])
+            _WRITERS[cls] = _Writer(MARKER + mark, _readers(cls)[mark], compiled.writer(cls), compiled.reader(cls))
     return _WRITERS
 
 

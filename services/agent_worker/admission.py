@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from environments.context import Context
@@ -154,7 +155,7 @@ class Admission:
         found = headers.of(start.ref, *trace_of(record))
         if environment.seed_on == "tool_worker":
             return event_record(self._tools.tool_calls_topic, start.ref.key, ToolCalls(start, kind="seed"), found)
-        context = Context(rollout_id=start.ref.rollout_id, rng=rng_of(start.ref, 0))
+        context = Context(rollout_id=start.ref.rollout_id, make_rng=partial(rng_of, start.ref, 0))
         seed = await self._tools.offload.submit(lambda: run_seed(environment, task, context), _SEED_TIMEOUT_S)
         rollout = await within_record(self._tools.claims, seeded(start, environment, seed))
         return event_record(self._tools.turns_topic, start.ref.key, Turn(rollout), found)

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel
@@ -112,7 +113,7 @@ class ToolStep:
         return min(self._tools.timeout_s, rollout.deadline_ms / 1000 - self._tools.now())
 
     def _context(self, rollout: Rollout) -> Context:
-        return Context(rollout_id=rollout.ref.rollout_id, rng=rng_of(rollout.ref, rollout.turn))
+        return Context(rollout_id=rollout.ref.rollout_id, make_rng=partial(rng_of, rollout.ref, rollout.turn))
 
     async def _turn(self, rollout: Rollout, outcome: _Outcome, record: ConsumerRecord) -> Outgoing:
         added = b",".join(jsontext.dumps(i) for i in outcome.items)

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from environments.context import Context
@@ -122,6 +123,6 @@ class _Work:
         task = read_task(self.environment, self.row)
         state = read_state(self.environment, self.trajectory.env_state)
         ref = self.trajectory.ref
-        context = Context(rollout_id=ref.rollout_id, rng=rng_of(ref, -1))
+        context = Context(rollout_id=ref.rollout_id, make_rng=partial(rng_of, ref, -1))
         response = Response(jsontext.loads_lenient(self.response))
         return await run_verify(self.environment, task, response, state, context)

@@ -224,7 +224,7 @@ class RowTools(Environment):
         expected_calls: list[dict[str, Any]]
 
     def call_unknown_tool(self, name: str, arguments: Any, task: Any, state: Any, context: Context) -> Any:
-        offered = {t["name"] for t in task.responses_create_params.tools or ()}
+        offered = {t["name"] for t in task.responses_create_params.get("tools") or ()}
         return Text("ok") if name in offered else None
 
     def verify(self, task: Any, response: Response, state: Any, context: Context) -> Verdict:
