@@ -27,6 +27,10 @@ MAX_INDEX = 2**53
 DEFAULT_RUN = "default"
 """The run of rows that name none (`kcat -P`)."""
 
+SOLO = "solo-"
+"""Ids of runs that bring their own workers (`rollstream run`) begin so. It stands in the id, which every record carries as a
+header, because workers that are shared must leave such a run alone from its first record on, whenever they start."""
+
 _ID = re.compile(ID_PATTERN)
 _EXACT_SHIFT = 64 - 53
 _OFFSET_BITS = 40

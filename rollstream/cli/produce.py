@@ -103,10 +103,14 @@ def produce(  # noqa: PLR0917 - the flags of a command
     A bad row is refused by file and line, and recorded in the failures topic; the good ones are sent. Sending a file again
     under the same run adds nothing: its rollouts are known already. Exit code 3 when rows were refused.
     """
-    from schemas.identity import is_id
+    from schemas.identity import SOLO, is_id
 
     if run is not None and not is_id(run):
         raise UsageError(f"--run {run}: a letter or digit, then letters, digits, '.', '_' or '-'; at most 200 characters")
+    if run is not None and run.startswith(SOLO):
+        raise UsageError(
+            f"--run {run}: ids that begin with {SOLO} belong to `rollstream run` alone"
+        )
     settings = load_settings(bootstrap_servers, prefix, config, assignments).settings
     request = Request(file, run or new_run_id(), environment, agent, repeats, limit, strict, timeout_s)
     with _opened(request) as rows:

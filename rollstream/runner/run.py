@@ -37,6 +37,7 @@ from rollstream.runner.plan import RunRequest, open_rows
 from rollstream.runner.watch import Watch
 from rollstream.settings.model import Settings
 from schemas.errors import RolloutError
+from schemas.identity import SOLO
 from services.runtime import collector
 from services.runtime.admin import ensure_topics
 from services.runtime.connection import Connection
@@ -201,7 +202,7 @@ def _prepare(request: RunRequest, settings: Settings, registry: Registry, paths:
         return _resumed(paths, identity)
     found = _materialized(request, registry, paths)
     record = RunRecord(
-        run_id=f"run-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
+        run_id=f"{SOLO}{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
         config_hash=identity,
         code_version=code_version(),
         started=utc_now(),
