@@ -5,14 +5,16 @@ Owns the arithmetic of "done up to here, and these beyond". Invariants:
 - A position never claims a record that was not finished: an offset counts as finished when `finish` was called for it,
   when a committed position said so, or when the broker skipped it between two records it did deliver. Transactions leave
   control records in the log, so offsets have gaps: "contiguous" means contiguous over delivered records.
-- A position always fits into the commit's metadata. `has_room` turns false before a further delivery could break that,
-  so a completion set is never cut short (which would mean work done twice).
+- A position always fits into the commit's metadata, as long as nothing is delivered for which `has_room` was false. A
+  completion set is never cut short (which would mean work done twice).
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from services.runtime import position_codec
 from services.runtime.delivery import Position
-from services.runtime.position_codec import BITMAP_SPAN, MAX_OPEN_RUNS
 
 
 class Completion:
@@ -20,7 +22,8 @@ class Completion:
 
     `_bits` is a bit set over offsets from `_base`, the lowest offset that is not finished; bit i says that offset
     `_base + i` needs no more work. A Python integer does this well: setting a bit of a span of 20,000 offsets costs a
-    copy of 2.5 KB, a few tenths of a microsecond, and the position's bitmap is its bytes.
+    copy of 2.5 KB, a few tenths of a microsecond, and the position's bitmap is its bytes. `_last` is the last offset
+    delivered, `_open` what was delivered and is not finished.
     """
 
     __slots__ = ("_base", "_bits", "_last", "_open")
@@ -29,14 +32,18 @@ class Completion:
         self._base: int | None = position.offset
         self._last: int | None = None
         self._open: set[int] = set()
-        self._bits = 0
-        for offset in position.beyond:
-            self._mark(offset)
+        self._bits = position.finished
+        self._advance()
 
     @property
     def open_count(self) -> int:
         """Records delivered and not finished."""
         return len(self._open)
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether there is an offset to commit: where nothing was ever committed, the first delivery says where to begin."""
+        return self._base is not None
 
     def deliver(self, offset: int) -> bool:
         """Note that the broker delivered `offset`; False when it needs no work, because it is finished or was delivered.
@@ -46,23 +53,22 @@ class Completion:
         """
         if self._base is None:
             self._base = offset
-        previous = self._base - 1 if self._last is None else self._last
-        if offset <= previous and (offset < self._base or offset in self._open or self.is_finished(offset)):
+        due = self._due(self._base)
+        if offset < due:
             return False
-        for skipped in range(max(previous + 1, self._base), offset):
-            self._mark(skipped)
-        self._last = max(offset, previous)
-        if self.is_finished(offset):
-            self._advance()
-            return False
-        self._open.add(offset)
+        self._skip(due, offset)
+        self._last = offset
+        needed = not self.is_finished(offset)
+        if needed:
+            self._open.add(offset)
         self._advance()
-        return True
+        return needed
 
     def finish(self, offset: int) -> None:
         """Note that the work on `offset` is done."""
         self._open.discard(offset)
-        self._mark(offset)
+        if self._base is not None and offset >= self._base:
+            self._bits |= 1 << (offset - self._base)
         self._advance()
 
     def is_finished(self, offset: int) -> bool:
@@ -77,19 +83,42 @@ class Completion:
             return Position()
         return Position(self._base, self._bits)
 
-    def has_room(self, more: int) -> bool:
-        """Whether `more` further records may be delivered without outgrowing the commit's metadata."""
+    def has_room(self, more: int = 1, offset: int | None = None) -> bool:
+        """Whether `more` further records may be delivered without outgrowing the commit's metadata.
+
+        `offset` is that of the first of them; by default they follow the last one without a gap. A record within what the
+        position tells of already has room: its delivery makes nothing larger.
+        """
         if self._base is None:
             return True
-        width = self._bits.bit_length()
-        above = max(0, (self._last or self._base) + 1 - self._base - width)
-        if width + above + more <= BITMAP_SPAN:
+        due = self._due(self._base)
+        first = due if offset is None else offset
+        if first < self._base + self._bits.bit_length():
             return True
-        return width - self._bits.bit_count() + above + more <= MAX_OPEN_RUNS
+        lowest = first if due == self._base else self._base  # with nothing open, the base moves over the gap
+        return position_codec.fits(first + more - lowest, len(self._open) + more)
 
-    def _mark(self, offset: int) -> None:
-        if self._base is not None and offset >= self._base:
-            self._bits |= 1 << (offset - self._base)
+    def can_finish(self, offsets: Collection[int]) -> bool:
+        """Whether all of `offsets` could be finished before anything else is delivered, and the position still fit."""
+        if self._base is None or not offsets:
+            return True
+        width = self._bits.bit_length()
+        unknown = width - self._bits.bit_count() + sum(o >= self._base + width for o in offsets)
+        return position_codec.fits(max(offsets) + 1 - self._base, unknown)
+
+    def _due(self, base: int) -> int:
+        """The lowest offset that has not been delivered and may still be."""
+        return base if self._last is None else max(base, self._last + 1)
+
+    def _skip(self, start: int, stop: int) -> None:
+        """Count the offsets from `start` to before `stop` as finished."""
+        if self._base is None or start >= stop:
+            return
+        if start == self._base:  # nothing below is open: however long the gap, it costs nothing
+            self._base = stop
+            self._bits >>= stop - start
+        else:
+            self._bits |= ((1 << (stop - start)) - 1) << (start - self._base)
 
     def _advance(self) -> None:
         """Move the base over finished offsets, never past a delivered one that is open."""

@@ -26,8 +26,8 @@ class Position:
     @property
     def beyond(self) -> list[int]:
         """The finished offsets beyond `offset`, in order."""
-        base, bits = self.offset or 0, self.finished
-        return [base + i for i in range(bits.bit_length()) if bits >> i & 1]
+        base, digits = self.offset or 0, f"{self.finished:b}"[::-1]  # digits: shifting bit by bit would be quadratic
+        return [base + i for i, digit in enumerate(digits) if digit == "1"]
 
 
 class FencedError(Exception):
@@ -43,7 +43,10 @@ class UnreadablePositionError(StopWorkerError):
 
 
 class Delivery(Protocol):
-    """Makes the work of one partition durable. One instance per assignment of one partition."""
+    """Makes the work of one partition durable.
+
+    One instance for as long as a worker keeps the partition; it is opened again after each rebalance and failed commit.
+    """
 
     async def open(self) -> Position:
         """Take the partition over, fencing whoever had it, and say how far it is."""
