@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import sys
 from dataclasses import replace
 
 import pytest
@@ -162,3 +163,11 @@ async def test_a_record_that_is_no_tool_call_is_one_failure(bench):
     assert (read(out).failure_class, read(out).original.data, read(out).stage) == ("data", b"garbage", "tool")
     bench.scope = "mine"
     assert await bench.tool()(record("tool-calls", b"garbage", [("rs-run", b"theirs")])) == ()
+
+
+async def test_the_interpreter_is_shared_more_finely_only_while_code_computes(bench):
+    usual = sys.getswitchinterval()
+    running = asyncio.ensure_future(run(bench, rollout(faulty(tool_does="compute", seconds=0.6)), call()))
+    await until(lambda: sys.getswitchinterval() < usual, "the thread counts as held up")
+    await running
+    await until(lambda: sys.getswitchinterval() == usual, "the thread has come back")
