@@ -47,6 +47,6 @@ async def test_all_bytes_on_the_wire_are_at_most_six_trajectories(kafka, topics,
             ratio, by_topic = cost(topics, mine)
             ratios[turns] = round(ratio, 2)
             claims = sum(p.is_file() for p in tmp_path.glob(f"claims/t{turns}/**/*"))
-            print(f"{kind}, {turns} turns of {size} KiB: {ratio:.2f}; claims: {claims}; {by_topic}")
+            print(f"{kind}, {turns} turns of {size} KiB: {ratio:.2f}; claims: {claims}; {by_topic}")  # noqa: T201 - the figures are the point
     record_property(f"{kind}: bytes on the wire / trajectory, turns of {size} KiB", ratios)
     assert max(ratios.values()) <= MAX_RATIO

@@ -24,12 +24,14 @@ from environments.registry import Registry
 from rollstream.scripted import ScriptedModel
 from schemas import codec, jsontext
 from schemas.events import Failure
-from schemas.topics import ALL, CONTROL, FAILURES, PROMPTS, SCORED, Topics
+from schemas.topics import CONTROL, FAILURES, PROMPTS, SCORED, Topics
 from services.agent_worker import app as agent_app
 from services.models.client import PolicyClient
 from services.models.endpoint import ModelEndpoint, RetryBudget, Timeouts
 from services.runtime.claims import ClaimStore
 from services.runtime.connection import Connection
+from services.runtime.control import Control
+from services.runtime.stage import Stage
 from services.runtime.worker import Pipeline, Worker
 from services.sink import app as sink_app
 from services.sink.single_file import SingleFile
@@ -97,11 +99,12 @@ class Bounds:
 
 @dataclass
 class Ended:
-    """What came out, in order of arrival; `at` are times since the reader began, in seconds."""
+    """What came out, in order of arrival; `at` is when a record was read, by its rollout, in seconds of the clock."""
 
     lines: list[dict[str, Any]] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     records: list[ConsumerRecord] = field(default_factory=list)
+    at: dict[str, float] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
@@ -157,6 +160,13 @@ class Pipe:
         """Tell all workers about a run, and wait until they know."""
         value = None if state == "running" else jsontext.dumps({"state": state})
         await self._producer.send_and_wait(self.topics.name(CONTROL), value, key=run.encode())
+        known = [c for w in self.workers.values() for c in w.clients if isinstance(c, Control)]
+        await until(lambda: all(c._state(run) == state for c in known), f"every worker knows that {run} is {state}")
+
+    def stage(self, name: str) -> Stage:
+        """A stage by its name."""
+        (found,) = [s for w in self.workers.values() for s in w.stages if s.settings.name == name]
+        return found
 
     async def ended(self, count: int, timeout_s: float = 25) -> Ended:
         """Everything that has come out, once it is `count` records."""
@@ -198,6 +208,7 @@ class Pipe:
 
     async def _take(self, record: ConsumerRecord) -> None:
         self.seen.records.append(record)
+        self.seen.at[dict(record.headers).get("rs-rollout", b"").decode()] = time.monotonic()
         if record.topic == self.topics.name(FAILURES):
             self.seen.failures.append(codec.decode(record.value, Failure))
         else:
@@ -264,6 +275,3 @@ async def _to_the_end(consumer: AIOKafkaConsumer, parts: Sequence[TopicPartition
         assert time.monotonic() < end, "the topics' ends were not reached"
         found += [r for records in (await consumer.getmany(timeout_ms=100)).values() for r in records]
     return found
-
-
-ALL_TOPICS = tuple(spec.name for spec in ALL)
