@@ -63,7 +63,7 @@ class Lane:
 
     `on_commit` is called after each commit with the number of records it finished, `on_error` when a commit raised;
     the lane is suspended by then and its uncommitted outputs are back in the outbox. `memory` is told
-    what is finished.
+    what is finished. `in_order`: outputs must be committed in the order of the log, so an opening keeps no work from before.
     """
 
     def __init__(
@@ -74,6 +74,7 @@ class Lane:
         on_commit: Callable[[Lane, int], None],
         on_error: Callable[[Lane, Exception], None],
         memory: Memory | None = None,
+        in_order: bool = False,
     ) -> None:
         self.partition = partition
         self.state = LaneState.SUSPENDED
@@ -88,6 +89,7 @@ class Lane:
         self._on_commit = on_commit
         self._on_error = on_error
         self._memory = memory
+        self._in_order = in_order
         self._committer: asyncio.Task[None] | None = None
 
     @property
@@ -113,7 +115,7 @@ class Lane:
         `epoch` numbers this opening; `replay` is how far below the position reading begins.
         """
         self._completion = Completion(position)
-        self._forget(self._completion.is_finished)
+        self._forget((lambda _: True) if self._in_order else self._completion.is_finished)
         self.queued.clear()  # these will be delivered again, in order
         if self._memory is not None:
             self._memory.forget(self.partition.partition)

@@ -21,7 +21,7 @@ from typing import Protocol
 
 import structlog
 
-from services.runtime.delivery import DeliveryFactory, FencedError, StopWorkerError
+from services.runtime.delivery import Delivery, DeliveryFactory, FencedError, StopWorkerError
 from services.runtime.lane import Lane, LaneState, Memory, Work
 from services.runtime.record import ConsumerRecord, Outputs, Step, TopicPartition
 
@@ -57,6 +57,7 @@ class Source(Protocol):
 class StageSettings:
     """Bounds of a stage. `work_timeout_s` is the last resort behind the deadlines that steps keep themselves.
 
+    `in_order`: what is committed is never ahead of a record that is not (with a concurrency of one).
     `replay`: records below the committed offset that are read again when a partition comes, for a step that remembers.
     """
 
@@ -64,6 +65,7 @@ class StageSettings:
     concurrency: int
     work_timeout_s: float
     replay: int = 0
+    in_order: bool = False
 
 
 @dataclass(slots=True)
@@ -160,11 +162,19 @@ class Stage:
         for partition in sorted(wanted):
             if partition not in self.lanes:
                 delivery = self._deliveries(partition)
-                self.lanes[partition] = Lane(
-                    partition, delivery, on_commit=self._committed, on_error=self._broken, memory=self._memory
-                )
+                self.lanes[partition] = self._lane(partition, delivery)
             self._spawn(self._open(self.lanes[partition]))
         self.assigned = True
+
+    def _lane(self, partition: TopicPartition, delivery: Delivery) -> Lane:
+        return Lane(
+            partition,
+            delivery,
+            on_commit=self._committed,
+            on_error=self._broken,
+            memory=self._memory,
+            in_order=self.settings.in_order,
+        )
 
     async def _open(self, lane: Lane, delay: float = 0.0) -> None:
         """Open a lane, again and again while the partition is ours and the broker is not."""

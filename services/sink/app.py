@@ -44,7 +44,7 @@ def build(pipeline: Pipeline, target: MakeTarget, claims: ClaimStore, observe: O
     worker = Worker(STAGE, pipeline)
     step = _step(pipeline, claims)
     seen = _Observed(step, observe) if observe else step
-    bounds = StageSettings(STAGE, _IN_ORDER, _TIMEOUT_S)
+    bounds = StageSettings(STAGE, _IN_ORDER, _TIMEOUT_S, in_order=True)
 
     def make(deliveries: GroupDeliveries) -> Stage:
         files = target(deliveries, worker.fail)

@@ -134,6 +134,11 @@ def rollout_key(run_id: str, task_index: int, rollout_index: int) -> bytes:
     return f"{run_id}/{task_index}-{rollout_index}".encode()
 
 
+def offset_of(out: Outgoing) -> int:
+    """Offset of the record that a line was made of."""
+    return int(headers.value(out.headers, OFFSET) or 0)
+
+
 def unreadable(record: ConsumerRecord, error: Exception) -> Outgoing:
     """The failure line of a record that cannot be read."""
     run_id = _run_of(record)

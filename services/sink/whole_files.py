@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from schemas import headers
 from schemas.identity import is_id
 from services.runtime.record import Outgoing, TopicPartition
-from services.sink.step import FAILURES, OFFSET
+from services.sink.step import FAILURES, offset_of
 
 UNNAMED = "_unnamed"
 """Folder of records whose run is not a legal id (which could otherwise name any path)."""
@@ -41,7 +41,7 @@ class Gathered:
         """Take lines; those of one record replace each other, so a record that comes again is there once."""
         fresh: dict[int, list[Outgoing]] = {}
         for out in outputs:
-            fresh.setdefault(int(headers.value(out.headers, OFFSET) or 0), []).append(out)
+            fresh.setdefault(offset_of(out), []).append(out)
         for offset, some in fresh.items():
             self._remove(offset)
             self.lines[offset] = some

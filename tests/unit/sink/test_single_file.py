@@ -109,13 +109,16 @@ async def test_a_partition_assigned_anew_fences_the_former_delivery(tmp_path: Pa
     assert lines(sink.paths.results) == [1]
 
 
-async def test_out_of_order_work_is_refused(tmp_path: Path) -> None:
+async def test_out_of_order_work_is_refused(tmp_path: Path, make: Any) -> None:
+    """Gaps ahead of records that wait are not work."""
     sink = SingleFile(tmp_path / "out.jsonl", run_id="r")
     delivery = sink.delivery(TP0)
     await delivery.open()
     with pytest.raises(ValueError, match="in order"):
-        await delivery.commit((), Position(3, 0b10))
+        await delivery.commit(STEP(make.scored(4, 1)), Position(3, 0b10))  # type: ignore[arg-type]
+    await delivery.commit(STEP(make.scored(2, 2)), Position(3, 0b10))  # type: ignore[arg-type]
     await sink.close()
+    assert lines(sink.paths.results) == [2]
 
 
 async def test_a_failed_checkpoint_stops_the_next_commit(tmp_path: Path, make: Any) -> None:
