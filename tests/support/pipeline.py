@@ -39,13 +39,11 @@ from services.tool_worker import app as tool_app
 from services.verifier_worker import app as verifier_app
 
 KEY = "sk-a-secret-that-must-not-show"
+OWN_AGENTS = ("Parallel", "Partner", "Opening", "Insisting", "Lost", "Silent")
 FAULTY = {
     "faulty": "simple_agent",
     "faulty_single": "non_executing_simple_agent",
-    **{
-        f"faulty_{name.lower()}": f"support.faulty.agents:{name}"
-        for name in ("Parallel", "Partner", "Opening", "Lost", "Silent")
-    },
+    **{f"faulty_{name.lower()}": f"support.faulty.agents:{name}" for name in OWN_AGENTS},
 }
 MCQA = "mcqa_simple_agent"
 QUESTION = "Pick one.\nA: 1\nB: 2\nC: 3\nEnd with \\boxed{}."

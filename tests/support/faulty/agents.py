@@ -36,6 +36,15 @@ class Opening(Partner):
         return super().next(view, replies)
 
 
+class Insisting(Partner):
+    """Lets the environment move again when it has not ended the rollout."""
+
+    def next(self, view: View, replies: Sequence[Response]) -> Step:
+        if not replies and view.turn and not view.done:
+            return Step(AskEnvironment())
+        return super().next(view, replies)
+
+
 class Lost(Agent):
     """Never says anything that can be done."""
 

@@ -213,6 +213,14 @@ async def test_the_environment_may_move_first(bench):
     assert (event.kind, event.rollout.reply, policy.requests) == ("respond", b"", [])
 
 
+async def test_the_last_reply_stays_while_the_environment_moves_again(bench):
+    frame = json.dumps(reply(model="m")).encode()
+    policy, _, event = await turn(bench, rollout(ROW, "faulty_insisting", turn=1, reply=frame))
+    assert (event.kind, event.rollout.reply, policy.requests) == ("respond", frame, [])
+    _, _, end = await turn(bench, replace(event.rollout, done=True))
+    assert json.loads(end.response.data)["model"] == "m"
+
+
 async def test_a_turn_beyond_a_record_travels_by_reference(bench):
     big = reply(said("x" * 2_000_000), called())
     _, out, event = await turn(bench, rollout(ROW), big)

@@ -82,8 +82,9 @@ async def test_a_tool_that_never_returns_is_a_timeout_and_is_gone(bench, how):
 
 
 async def test_the_rollouts_own_deadline_is_kept(bench):
-    bench.now = NOW + 59.8
-    failure = await run(bench, rollout(faulty(tool_does="hang")), call())
+    bench.now, bench.timeout_s = NOW + 59.8, 40
+    async with asyncio.timeout(10):
+        failure = await run(bench, rollout(faulty(tool_does="hang")), call())
     assert failure.failure_class == "timeout"
     bench.now = NOW + 60
     assert (await run(bench, rollout(faulty()), call())).outcome == "expired"
@@ -104,7 +105,7 @@ async def test_the_environment_answers_the_last_turn(bench):
     given = rollout(
         row,
         "faulty_partner",
-        items=b'{"a":1},' + json.dumps(said("x" * 12)).encode(),
+        items=json.dumps([said("before"), said("x" * 12)]).encode()[1:-1],
         reply=json.dumps({**last, "output": 1}).encode(),
     )
     event = await run(bench, given, kind="respond")
