@@ -44,6 +44,9 @@ OnFatal = Callable[[StopWorkerError], None]
 
 _log = structlog.get_logger(__name__)
 
+_LAST_FLUSH_S = 2.0
+"""At the close, for writing what is held: it takes milliseconds, and without a broker it cannot be done."""
+
 _RETRY_S = 1.0
 """After a flush that failed: soon enough not to be noticed, seldom enough for a broker that is coming back."""
 
@@ -162,9 +165,10 @@ class DirectoryDelivery:
             timer.cancel()
             await asyncio.gather(timer, return_exceptions=True)
         try:
-            await self.flush()
+            async with asyncio.timeout(_LAST_FLUSH_S):
+                await self.flush()
         except Exception as e:  # noqa: BLE001 - see above
-            _log.info("lines left for the next owner", partition=self._named(), reason=str(e))
+            _log.info("lines left for the next owner", partition=self._named(), reason=repr(e))
         self._lost = FencedError(f"{self._named()} was given up")
         await self._kafka.close()
 

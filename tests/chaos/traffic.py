@@ -39,6 +39,14 @@ async def send(
     return {(i, j) for i in range(first, first + tasks) for j in range(repeats)}
 
 
+async def flow(kafka: Connection, topics: Topics, run: str, enough: asyncio.Event, *, per_s: int = 20) -> set[Rollout]:
+    """Dispatch `per_s` tasks of two rollouts a second until there is enough; returns the rollouts' identities."""
+    expected: set[Rollout] = set()
+    while not enough.is_set():
+        expected |= await send(kafka, topics, run, per_s, over_s=1.0, first=len(expected) // 2)
+    return expected
+
+
 class Tail:
     """Committed records of some topics as they come, with the moment they were made; goes on through broker outages."""
 
