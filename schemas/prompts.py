@@ -26,13 +26,16 @@ from schemas.identity import (
     task_index_of,
 )
 from schemas.rows import ATTEMPT_INDEX, PARAMS, ROLLOUT_ID, ROLLOUT_INDEX, TASK_INDEX, check_row, describe, parse_row, shown
-from schemas.topics import MAX_PROMPT_BYTES
+from schemas.topics import INLINE_LIMIT, MAX_PROMPT_BYTES
 
 MAX_REPEATS = 100_000
 """One record may not ask for more rollouts than this: admission writes them in one transaction per batch."""
 
 MAX_TIMEOUT_S = 30 * 86_400.0
 """No rollout may run longer than its records are kept."""
+
+MAX_FAN_OUT_BYTES = 256 << 20
+"""What one prompt's rollouts may come to as events: they are written in one transaction, from one worker's memory."""
 
 _PROMPT = TypeAdapter(Prompt)
 _FIELDS = frozenset(f.name for f in dataclasses.fields(Prompt))
@@ -80,6 +83,17 @@ def read_prompt(data: bytes | None, place: Place) -> Task:
         raise DataError("the record is empty")
     if len(data) > MAX_PROMPT_BYTES:
         raise DataError(f"the row has {len(data):,} bytes; the limit is {MAX_PROMPT_BYTES:,}")
+    task = _read(data, place)
+    written = task.prompt.repeats * min(len(task.row_json), INLINE_LIMIT)
+    if written > MAX_FAN_OUT_BYTES:
+        raise DataError(
+            f"{task.prompt.repeats:,} repeats of a row of {len(task.row_json):,} bytes would be {written:,} bytes of events; "
+            f"one prompt may cause {MAX_FAN_OUT_BYTES:,}: ask for them in several prompts, each with its own first_rollout"
+        )
+    return task
+
+
+def _read(data: bytes, place: Place) -> Task:
     if codec.is_avro(data):
         return _from_event(_checked(codec.decode(data, Prompt)), place)
     try:

@@ -49,7 +49,9 @@ def build(
     """The agent worker. `models` are clients by name, with `policy` among them."""
     topics, scope = pipeline.topics, Scope(pipeline.scope)
     control = Control(pipeline.connection, topics.name(names.CONTROL))
-    pressure = Pressure(pipeline.connection, _readers(pipeline), pipeline.partitions, _marks(settings))
+    # A pipeline without a sink of ours is fine: a trainer may read the scored rollouts itself.
+    optional = frozenset({topics.name(names.SCORED)})
+    pressure = Pressure(pipeline.connection, _readers(pipeline), pipeline.partitions, _marks(settings), optional)
     offload = Offload(ADMISSION)
     worker = Worker(STAGE, pipeline, clients=[*models.values(), control, pressure, offload])
     failures = Failures(topics.name(names.FAILURES), STAGE, FailureClass.INFRASTRUCTURE)

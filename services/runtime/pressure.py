@@ -7,7 +7,7 @@ again below `low_water`; between two measurements it may admit no more than the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -37,11 +37,18 @@ class Marks:
 class Pressure:
     """Open records in the inner topics, by asking the broker once a second.
 
-    `groups` maps each topic to the group that reads it. Records that a group has finished out of order are not open:
-    the committed metadata tells.
+    `groups` maps each topic to the group that reads it; the group of an `optional` topic may not exist. Records that a
+    group has finished out of order are not open: the committed metadata tells.
     """
 
-    def __init__(self, connection: Connection, groups: Mapping[str, str], partitions: Mapping[str, int], marks: Marks) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        groups: Mapping[str, str],
+        partitions: Mapping[str, int],
+        marks: Marks,
+        optional: frozenset[str] = frozenset(),
+    ) -> None:
         self._connection = connection
         self._groups = groups
         self._inputs = [TopicPartition(t, p) for t in groups for p in range(partitions[t])]
@@ -49,8 +56,8 @@ class Pressure:
         self._marks = marks
         self._room = marks.high_water
         self._closed = False
+        self._optional = optional
         self._task: asyncio.Task[None] | None = None
-        self._on_change: Callable[[], None] = lambda: None
 
     def may_admit(self) -> bool:
         """Whether new prompts may start."""
@@ -85,8 +92,14 @@ class Pressure:
 
     async def _measure(self, consumer: AIOKafkaConsumer) -> int:
         ends = await consumer.end_offsets(self._inputs)
-        positions = [await self._offsets[self._groups[p.topic]].committed(p) for p in self._inputs]
-        return sum(open_records(position, ends[p]) for p, position in zip(self._inputs, positions, strict=True))
+        starts = await consumer.beginning_offsets(self._inputs)
+        found = 0
+        for p in self._inputs:
+            position = await self._offsets[self._groups[p.topic]].committed(p)
+            if position.offset is None and p.topic not in self._optional:
+                position = Position(starts[p])  # its stage was never up: all of it waits
+            found += open_records(position, ends[p])
+        return found
 
     def _judge(self, found: int) -> None:
         self._room = self._marks.high_water - found
@@ -96,8 +109,7 @@ class Pressure:
 def open_records(position: Position, end: int) -> int:
     """Offsets below `end` that a group has not finished.
 
-    A partition that was never committed counts as done: it is a run's past or a topic that has just been made, and the
-    first commit follows within milliseconds.
+    A partition without a position has none: nobody has ever read it, and perhaps nobody is meant to.
     """
     if position.offset is None:
         return 0

@@ -230,3 +230,10 @@ def test_no_json_event_does_anything_but_parse_or_raise_a_data_error(fields, goo
         return
     assert 1 <= len(task.rollouts()) <= prompts.MAX_REPEATS
     codec.encode(task.prompt)  # whatever is accepted can travel on
+
+
+def test_one_prompt_may_not_flood_a_worker_with_its_repeats():
+    row = {"responses_create_params": {"input": "x" * 10_000}}
+    with pytest.raises(DataError, match="several prompts"):
+        read_prompt(json.dumps({"row": row, "repeats": 50_000}).encode(), Place("prompts", 0, 0))
+    assert len(read_prompt(json.dumps({"row": row, "repeats": 5_000}).encode(), Place("prompts", 0, 0)).rollouts()) == 5_000
