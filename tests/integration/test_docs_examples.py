@@ -1,0 +1,80 @@
+"""The commands and programs of the documents, run as they stand on a real broker."""
+
+import json
+import re
+import subprocess
+
+import pytest
+from support.examples import SESSIONS, Session, blocks, missing
+
+from schemas.topics import SCORED
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+
+STAGES = ("admission", "agent", "tool", "verifier", "sink")
+
+
+def outputs(page, printed):
+    """Each output block of a page with what was printed since the one before."""
+    said = ""
+    for block in blocks(page):
+        if block.kind == "session":
+            said += printed[block.line]
+        elif block.kind == "output":
+            yield block, said
+            said = ""
+
+
+@pytest.fixture(params=SESSIONS)
+def page(request):
+    return request.param
+
+
+def test_the_examples_of_a_page_run(page, kafka, topics, tmp_path):
+    own_broker = page == "README.md"  # a newcomer's first hour includes starting one
+    env = {} if own_broker else {"ROLLSTREAM_TOPICS__PREFIX": topics.prefix}
+    few = {"ROLLSTREAM_TOPICS__PARTITIONS": str(topics.partitions)}
+    session = Session(tmp_path, {**few, **env}, "" if own_broker else kafka.bootstrap_servers)
+    printed = session.run(blocks(page, "session"), timeout_s=200)
+    for block, said in outputs(page, printed):
+        assert missing(block.text, said) == [], f"{block} shows what was not printed:\n{said}"
+    check = CHECKS[page]
+    check(tmp_path, printed)
+
+
+def readme(folder, printed):
+    """What the page says about the outcome, beyond its outputs."""
+    said = "".join(printed.values())
+    assert "8 rollouts, mean reward" in said
+    assert "1.0 0.0" in said  # the environment's two verdicts
+    lines = [json.loads(line) for name in ("first.jsonl", "again.jsonl") for line in (folder / name).read_text().splitlines()]
+    assert len(lines) == 48
+    assert len({(r["_ng_task_index"], r["_ng_rollout_index"]) for r in lines}) == 24
+    flushed = [line for f in (folder / "results" / "first").glob("*.jsonl") for line in f.read_text().splitlines()]
+    assert len(flushed) == 24
+    bare = list((folder / "results" / "default").glob(f"{SCORED.name}-*.jsonl"))
+    assert sum(len(f.read_text().splitlines()) for f in bare) == 2
+
+
+def operations(folder, printed):
+    said = "".join(printed.values())
+    assert re.search(r"^agent\.in_flight +512 +flag$", said, re.MULTILINE)
+    assert "live" in said.splitlines()
+    assert "claims removed: 0" in said
+    status = next(json.loads(line) for line in said.splitlines() if line.startswith('{"ledger"'))
+    assert status["ledger"]["total"]["scored"] == 12
+    assert {lag["stage"]: lag["group"].split(".")[-1] for lag in status["lag"]} == {s: s for s in STAGES}
+    # Six workers and one that was restarted, each asked to end, and each ended by itself.
+    assert said.count('"event": "ended"') == 7
+
+
+CHECKS = {"README.md": readme, "docs/operations.md": operations}
+
+
+def test_the_second_command_runs_style_types_and_tests(tmp_path):
+    (block,) = blocks("README.md", "check")
+    session = Session(tmp_path, {"UV_LOG": str(tmp_path / "uv.log")}, "unused")
+    subprocess.run(["sh", "-c", block.text], cwd=tmp_path, env=session._env, check=True, timeout=30, capture_output=True)
+    calls = (tmp_path / "uv.log").read_text()
+    assert all(f"run --no-sync {tool}" in calls for tool in ("ruff check", "ruff format --check", "mypy", "pytest"))
