@@ -1,0 +1,1 @@
+"""CPU per rollout, against a bare loop in the same run: `python -m benchmarks`."""
