@@ -26,6 +26,7 @@ PAGES = (
     "docs/operations.md",
     "docs/decisions/exactly-once-by-partition-producers.md",
     "deploy/README.md",
+    *(["docs/performance.md"] if (ROOT / "docs/performance.md").exists() else []),
 )
 """Pages whose every block has a kind."""
 
@@ -42,6 +43,7 @@ KINDS = {
     "picture": "names topics and stages that exist",
     "settings": "a settings file that loads, or variables that do",
     "compose": "arguments for a container engine: files, services and our own commands exist",
+    "benchmark": "commands that run for minutes: their modules and scripts exist",
     "format": "a form, not an example; its names are checked",
 }
 

@@ -33,7 +33,7 @@ from rollstream.settings.model import Settings
 from schemas import topics
 from schemas.errors import FailureClass
 
-NOT_YET = {"docs/performance.md"}  # figures come last; the page is linked from the start
+NOT_YET = {n for n in ("docs/performance.md",) if not (ROOT / n).exists()}  # figures come last; the page is linked already
 DAY_MS = 86_400_000
 TABLES = {"commands", "environments", "settings", "topics", "failure-classes"}
 
@@ -57,7 +57,8 @@ def test_every_block_of_every_page_is_an_example_that_some_test_runs(page):
 
 
 def test_every_kind_of_example_is_there():
-    assert [kind for kind in KINDS if not all_blocks(kind)] == []
+    later = {"benchmark"} if NOT_YET else set()
+    assert [kind for kind in KINDS if not all_blocks(kind) and kind not in later] == []
 
 
 @pytest.mark.parametrize("page", everything())
@@ -67,7 +68,7 @@ def test_links_lead_somewhere(page):
         path, _, anchor = target.partition("#")
         there = ((ROOT / page).parent / path).resolve() if path else ROOT / page
         name = str(there.relative_to(ROOT))
-        if name in NOT_YET and not there.exists():
+        if name in NOT_YET:
             continue
         if not there.exists() or (anchor and anchor not in anchors(name)):
             wrong.append(target)
@@ -164,6 +165,17 @@ def test_forms_name_headers_and_fields_that_exist(block):
     words = set(re.findall(r"\b(?:rs-[a-z]+|_ng_[a-z_]+|[a-z]+_[a-z_]+)\b", block.text))
     assert words
     assert {w for w in words if w not in source} == set()
+
+
+def test_benchmark_commands_name_modules_and_scripts_that_exist():
+    for block in all_blocks("benchmark"):
+        for line in block.text.splitlines():
+            words = [w for w in shlex.split(line, comments=True) if "=" not in w]
+            named = (
+                words[words.index("-m") + 1].replace(".", "/") if "-m" in words else next((w for w in words if "/" in w), "")
+            )
+            found = [ROOT / named, ROOT / f"{named}.py", ROOT / named / "__main__.py"]
+            assert not words or any(p.is_file() for p in found), f"{block}: {line}"
 
 
 @pytest.mark.parametrize("block", all_blocks("compose"), ids=str)
