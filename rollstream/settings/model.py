@@ -122,7 +122,6 @@ class Verifier(Section):
     """Bounds of the verifier worker."""
 
     in_flight: InFlight = 256
-    processes: int = Field(0, ge=0, le=256, description="for verifiers that hold the interpreter; 0: one per core")
 
 
 class Admission(Section):
