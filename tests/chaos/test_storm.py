@@ -64,7 +64,7 @@ def check(expected, account, folder, *, directory=True):
 
 @pytest.mark.timeout(240)
 async def test_nothing_is_lost_and_nothing_is_twice(own_broker, own_topics, own_crew, rng):
-    expected, account = await storm(own_broker, own_topics, own_crew, rng, 1_000, Weather())
+    expected, account = await storm(own_broker, own_topics, own_crew, rng, 1_000, Weather(lasts_s=38))
     check(expected, account, own_crew.folder)
 
 
@@ -79,7 +79,7 @@ async def test_nothing_is_lost_and_nothing_is_twice_over_20_000_rollouts(own_bro
 @pytest.mark.timeout(240)
 async def test_at_least_once_loses_nothing_and_the_file_has_each_once(own_broker, own_topics, own_crew, rng):
     """Repeats may be on the topics; the ledger books them beside, and the single file drops them by identity."""
-    weather = dataclasses.replace(Weather(), lasts_s=30, stops=1)
+    weather = dataclasses.replace(Weather(), lasts_s=24, stops=1, stop_s=10)
     expected, account = await storm(own_broker, own_topics, own_crew, rng, 500, weather, single_only=True, at_least_once=True)
     assert account.ledger.balanced, account.describe()
     assert account.ledger.total.scored == len(expected), account.describe()
