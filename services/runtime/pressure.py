@@ -77,18 +77,22 @@ class Pressure:
         await asyncio.gather(*(o.close() for o in self._offsets.values()))
 
     async def _watch(self) -> None:
-        consumer = AIOKafkaConsumer(**self._connection.kwargs())
-        await consumer.start()
-        try:
-            while True:
+        while True:
+            consumer = AIOKafkaConsumer(**self._connection.kwargs())
+            try:
+                await consumer.start()
+                await self._measure_on(consumer)
+            except (KafkaError, InfrastructureError, TimeoutError, OSError) as e:
+                log.warning("lag not measured", error=repr(e))
                 await asyncio.sleep(_MEASURE_S)
-                try:
-                    async with asyncio.timeout(_TIMEOUT_S):
-                        self._judge(await self._measure(consumer))
-                except (KafkaError, InfrastructureError, TimeoutError, OSError) as e:
-                    log.warning("lag not measured", error=repr(e))
-        finally:
-            await consumer.stop()
+            finally:
+                await consumer.stop()
+
+    async def _measure_on(self, consumer: AIOKafkaConsumer) -> None:
+        while True:
+            await asyncio.sleep(_MEASURE_S)
+            async with asyncio.timeout(_TIMEOUT_S):
+                self._judge(await self._measure(consumer))
 
     async def _measure(self, consumer: AIOKafkaConsumer) -> int:
         ends = await consumer.end_offsets(self._inputs)
