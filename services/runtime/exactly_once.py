@@ -93,7 +93,7 @@ class ExactlyOnce:
     async def close(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
-            await stop_quietly(producer)
+            await asyncio.shield(stop_quietly(producer))  # its connections are closed even when an opening is given up
 
 
 MAX_REQUEST_BYTES = 40 << 20

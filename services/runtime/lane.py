@@ -15,6 +15,8 @@ Invariants:
 - *Only an open lane accepts and commits.* Between revocation and assignment a lane is suspended: its work goes on, since
   most rebalances give the partition straight back, but nothing is accepted or committed. Opening reads what is committed
   and keeps just the work that nobody has finished meanwhile.
+- *Nothing is accepted that might not fit into a commit.* A record for which the metadata has no room is left to be read
+  again.
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ from services.runtime.completion import Completion
 from services.runtime.delivery import Delivery, Position
 from services.runtime.record import ConsumerRecord, Outputs, TopicPartition
 
+_CUT_TIMEOUT_S = 10.0
+"""How long a commit that is cut off may take to let go."""
+
 
 class LaneState(Enum):
     """Whether a lane may accept and commit."""
@@ -41,7 +46,8 @@ class LaneState(Enum):
 class Memory(Protocol):
     """A step's memory of what it has handled, one partition at a time.
 
-    `forget` comes when a partition opens, then `remember` for each record that is read again and needs no work.
+    `forget` comes when a partition opens, then `remember` for each record that is read again and needs no work. Neither
+    may raise: the partition would stay where it is.
     """
 
     def forget(self, partition: int) -> None: ...
@@ -91,6 +97,7 @@ class Lane:
         self._memory = memory
         self._in_order = in_order
         self._committer: asyncio.Task[None] | None = None
+        self._refused: int | None = None
 
     @property
     def in_flight(self) -> int:
@@ -103,10 +110,18 @@ class Lane:
 
     def has_room(self, more: int) -> bool:
         """Whether `more` records could be delivered without outgrowing the commit's metadata."""
-        return self._completion.has_room(more)
+        return self._completion.has_room(more, self._refused)
 
     async def take_over(self) -> Position:
-        """Fence the previous owner and read how far the partition is. Raises whatever the delivery raises."""
+        """Fence the previous owner and read how far the partition is. Raises whatever the delivery raises.
+
+        A commit still under way is cut off first: the position that is read says what became of it.
+        """
+        if self._committer is not None and not self._committer.done():
+            self._committer.cancel()
+            await asyncio.wait({self._committer}, timeout=_CUT_TIMEOUT_S)
+            if not self._committer.done():
+                raise TimeoutError(f"a commit of {self.partition} does not end")
         return await self._delivery.open()
 
     def open(self, position: Position, epoch: int, replay: int = 0) -> None:
@@ -116,7 +131,10 @@ class Lane:
         """
         self._completion = Completion(position)
         self._forget((lambda _: True) if self._in_order else self._completion.is_finished)
+        if not self._completion.can_finish([*self.running, *self.outbox]):
+            self._forget(lambda _: True)  # another owner went on meanwhile: together it might not fit into a commit
         self.queued.clear()  # these will be delivered again, in order
+        self._refused = None
         if self._memory is not None:
             self._memory.forget(self.partition.partition)
         self.epoch = epoch
@@ -124,14 +142,26 @@ class Lane:
         self.state = LaneState.OPEN
         self._wake_committer()
 
-    def accept(self, records: Iterable[ConsumerRecord]) -> None:
-        """Queue delivered records, leaving out those that are finished or still held from before a rebalance."""
+    def accept(self, records: Iterable[ConsumerRecord]) -> int | None:
+        """Queue delivered records, leaving out those that are finished or still held from before a rebalance.
+
+        Answers None, or the offset of the first record for which there was no room: it and what follows were left out
+        and must be read again, once `has_room` is true.
+        """
+        self._refused = self._queue(records)
+        self._wake_committer()  # outputs kept from before may have waited to learn where the partition begins
+        return self._refused
+
+    def _queue(self, records: Iterable[ConsumerRecord]) -> int | None:
         for record in records:
             offset = record.offset
+            if not self._completion.has_room(1, offset):
+                return offset
             if self._completion.deliver(offset) and not self._holds(offset):
                 self.queued[offset] = record
             elif self._memory is not None:
                 self._memory.remember(record)
+        return None
 
     def take(self) -> ConsumerRecord | None:
         """The next queued record, in order of offset."""
@@ -150,10 +180,14 @@ class Lane:
             self.outbox[offset] = outputs
             self._wake_committer()
 
-    async def suspend(self, timeout_s: float) -> None:
-        """Stop accepting and committing; waits up to `timeout_s` for a commit that is under way."""
+    def shut(self) -> None:
+        """Accept nothing more and begin no commit, until the lane is opened again."""
         if self.state is LaneState.OPEN:
             self.state = LaneState.SUSPENDED
+
+    async def suspend(self, timeout_s: float) -> None:
+        """Stop accepting and committing; waits up to `timeout_s` for a commit that is under way."""
+        self.shut()
         if self._committer is not None:
             await asyncio.wait({self._committer}, timeout=timeout_s)
 
@@ -176,7 +210,7 @@ class Lane:
 
     def _wake_committer(self) -> None:
         idle = self._committer is None or self._committer.done()
-        if idle and self.outbox and self.state is LaneState.OPEN:
+        if idle and self.outbox and self.state is LaneState.OPEN and self._completion.is_placed:
             self._committer = asyncio.get_running_loop().create_task(self._commit_all())
 
     async def _commit_all(self) -> None:
@@ -185,6 +219,9 @@ class Lane:
             self.committing, self.outbox = self.outbox, {}
             try:
                 await self._commit(self.committing)
+            except asyncio.CancelledError:
+                self._put_back()
+                raise
             except Exception as e:  # noqa: BLE001 - whatever a delivery raises, the lane must open again before it goes on
                 self._put_back()
                 self._on_error(self, e)
@@ -199,7 +236,6 @@ class Lane:
         await self._delivery.commit(outputs, self._completion.position())
 
     def _put_back(self) -> None:
-        if self.state is LaneState.OPEN:
-            self.state = LaneState.SUSPENDED
+        self.shut()
         self.outbox = self.committing | self.outbox
         self.committing = {}

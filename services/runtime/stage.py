@@ -8,16 +8,17 @@ they are made durable (`Delivery`). Invariants:
 - A batch is booked only on the assignment it was fetched under. A fetch that began before a lane opened may hold records
   from before the rebalance, so the first batch after it is thrown away and read again.
 - A step that raises costs one record; `recover` turns it into a failure event.
+- Whatever keeps a fetched batch from being booked closes the lane until it has been opened again: records passed over in
+  silence would look like a gap in the log, and gaps count as finished.
 - A lost partition is dropped quietly; a broken one is opened again, with back-off, for as long as it is ours.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -30,6 +31,10 @@ log = structlog.get_logger()
 MAX_FETCH = 500
 """Records taken from the consumer at a time: enough that the cost of a fetch is spread, few enough that starting them does
 not hold up the event loop."""
+
+_ROOM = 64
+"""Records for which a paused partition's commit must have room before it is read again: enough to be worth a fetch, few
+enough that a partition with many records in flight beyond a slow one still moves."""
 
 _START_SLICE = 64
 """Records started before other work on the event loop gets a turn."""
@@ -112,9 +117,13 @@ class Stage:
         self._fetch_epoch = 0
         self._paused: set[TopicPartition] = set()
         self._draining = False
+        self._closed = False
         self._shut = False
         self._pumping = False
+        self._rebalancing = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._openings: dict[Lane, asyncio.Task[None]] = {}
+        self._clock: asyncio.Task[None] | None = None
         self._idle = asyncio.Event()
 
     @property
@@ -143,17 +152,23 @@ class Stage:
 
     def start(self) -> None:
         """Start the stage's clock."""
-        self._spawn(self._tick())
+        self._clock = self._spawn(self._tick())
 
     # --- rebalance -------------------------------------------------------------------------------------------------
 
     async def revoked(self, partitions: Iterable[TopicPartition]) -> None:
         """The group is rebalancing: suspend, and let a commit under way end."""
+        self._rebalancing = True
         lanes = [self.lanes[p] for p in partitions if p in self.lanes]
+        for lane in lanes:
+            self._stop_opening(lane)
         await asyncio.gather(*(lane.suspend(_SUSPEND_TIMEOUT_S) for lane in lanes))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """The group has settled: drop what went elsewhere, open what is ours. Does not wait."""
+        if self._closed:
+            return
+        self._rebalancing = False
         wanted = set(partitions)
         for partition in [p for p in self.lanes if p not in wanted]:
             self._spawn(self._drop(self.lanes.pop(partition)))
@@ -163,8 +178,21 @@ class Stage:
             if partition not in self.lanes:
                 delivery = self._deliveries(partition)
                 self.lanes[partition] = self._lane(partition, delivery)
-            self._spawn(self._open(self.lanes[partition]))
+            self.lanes[partition].shut()
+            self._reopen(self.lanes[partition])
         self.assigned = True
+
+    def _reopen(self, lane: Lane, delay: float = 0.0) -> None:
+        """Open a lane in the background. An opening that began earlier ends: what it read may no longer be true."""
+        self._stop_opening(lane)
+        task = self._openings[lane] = self._spawn(self._open(lane, delay))
+        task.add_done_callback(lambda done: self._openings.pop(lane) if self._openings.get(lane) is done else None)
+
+    def _stop_opening(self, lane: Lane) -> asyncio.Task[None] | None:
+        opening = self._openings.pop(lane, None)
+        if opening is not None:
+            opening.cancel()
+        return opening
 
     def _lane(self, partition: TopicPartition, delivery: Delivery) -> Lane:
         return Lane(
@@ -193,27 +221,35 @@ class Stage:
                 return
             except Exception as e:  # noqa: BLE001 - the broker may be away for any reason; the partition is still ours
                 log.warning("partition not open yet", stage=self.settings.name, partition=str(lane.partition), error=repr(e))
-                await lane.suspend(0)
+                lane.shut()
                 await asyncio.sleep(retry)
                 retry = min(retry * 2, _REOPEN_MAX_S)
+        self._note_idle()
+        self._pump()
         self._regulate()
 
     def _broken(self, lane: Lane, error: Exception) -> None:
-        """A commit failed: open the lane again, which finds out what became of it."""
+        """A lane cannot go on (its commit failed, say): open it again, which finds out what is true."""
+        lane.shut()
         if not self._owns(lane):
             return
         if isinstance(error, StopWorkerError):
             self._fatal(error)
             return
         fenced = isinstance(error, FencedError)
-        log.log(20 if fenced else 30, "partition lost" if fenced else "commit failed", stage=self.settings.name,
+        log.log(20 if fenced else 30, "partition lost" if fenced else "partition broken", stage=self.settings.name,
                 partition=str(lane.partition), error=repr(error))  # fmt: skip
         self.counters.reopened += 1
         self._pause({lane.partition})
-        self._spawn(self._open(lane, _FENCED_RETRY_S if fenced else _REOPEN_MIN_S))
+        if not self._rebalancing:  # else the assignment opens it
+            self._reopen(lane, _FENCED_RETRY_S if fenced else _REOPEN_MIN_S)
 
     async def _drop(self, lane: Lane) -> None:
+        opening = self._stop_opening(lane)
+        if opening is not None:  # it might fence the new owner after we have let go
+            await asyncio.gather(opening, return_exceptions=True)
         await lane.close()
+        self._note_idle()
         self._pump()
 
     def _owns(self, lane: Lane) -> bool:
@@ -227,23 +263,31 @@ class Stage:
             lane = self.lanes.get(partition)
             if lane is None or not lane.is_open or self._draining:
                 continue  # they will be read again when the lane opens, here or elsewhere
-            if lane.epoch > self._fetch_epoch:
-                await self._required_source().seek(partition, lane.read_from)
-                continue
-            lane.accept(batch)
-            self.counters.delivered += len(batch)
+            try:
+                await self._book(lane, batch)
+            except Exception as e:  # noqa: BLE001 - the consumer is past this batch: only opening again reads it again
+                self._broken(lane, e)
         self._fetch_epoch = self._epoch
         self._pump()
         self._regulate()
+
+    async def _book(self, lane: Lane, batch: Sequence[ConsumerRecord]) -> None:
+        if lane.epoch > self._fetch_epoch:
+            await self._required_source().seek(lane.partition, lane.read_from)
+            return
+        refused = lane.accept(batch)
+        self.counters.delivered += len(batch) if refused is None else sum(r.offset < refused for r in batch)
+        if refused is not None:
+            await self._required_source().seek(lane.partition, refused)
 
     # --- work ------------------------------------------------------------------------------------------------------
 
     def _pump(self) -> None:
         """Start queued records while there is room, a slice at a time."""
-        if self._pumping or self._draining or not self._may_start():
+        if self._pumping or self._draining:
             return
         started = 0
-        while self.active < self.settings.concurrency and started < _START_SLICE:
+        while started < _START_SLICE and self.active < self.settings.concurrency and self._may_start():
             lane_record = self._next()
             if lane_record is None:
                 break
@@ -272,8 +316,11 @@ class Stage:
         try:
             result = self._step(record)
         except Exception as e:  # noqa: BLE001 - one bad record costs one record
-            result = self._recovered(record, e)
-        if inspect.isawaitable(result):
+            recovered = self._recovered(record, e)
+            if recovered is None:
+                return
+            result = recovered
+        if not isinstance(result, list | tuple):
             loop = asyncio.get_running_loop()
             lane.run(Work(record, loop.create_task(self._await(lane, record, result)), loop.time()))
         else:
@@ -281,28 +328,40 @@ class Stage:
 
     async def _await(self, lane: Lane, record: ConsumerRecord, result: Awaitable[Outputs]) -> None:
         offset = record.offset
+        outputs: Outputs | None
         try:
             outputs = await result
         except asyncio.CancelledError:
-            work = lane.running.get(offset)
-            if work is None or not work.overdue:
+            work, task = lane.running.get(offset), asyncio.current_task()
+            if work is not None and work.overdue:
+                error: Exception = TimeoutError(f"no result within {self.settings.work_timeout_s:g} s")
+            elif work is not None and task is not None and not task.cancelling():
+                error = RuntimeError("the step was cancelled from within")  # something it waited for was, not this record
+            else:
                 return  # the lane was dropped
-            outputs = self._recovered(record, TimeoutError(f"no result within {self.settings.work_timeout_s:g} s"))
+            outputs = self._recovered(record, error)
         except Exception as e:  # noqa: BLE001 - one bad record costs one record
             outputs = self._recovered(record, e)
-        if offset in lane.running:
+        if outputs is None:
+            lane.running.pop(offset, None)  # the worker stops; whoever has the partition next meets this record again
+        elif offset in lane.running:
             lane.finish(offset, outputs)
             self._pump()
 
-    def _recovered(self, record: ConsumerRecord, error: Exception) -> Outputs:
+    def _recovered(self, record: ConsumerRecord, error: Exception) -> Outputs | None:
+        """The outputs of a record that went wrong; None, and the worker stops, when even those cannot be made."""
         self.counters.recovered += 1
-        return self._recover(record, error)
+        try:
+            return self._recover(record, error)
+        except Exception as e:  # noqa: BLE001 - without its failure event the record would be lost
+            where = f"{record.topic}/{record.partition} offset {record.offset}"
+            self._fatal(StopWorkerError(f"{where}: the failure {error!r} cannot be recorded: {e!r}"))
+            return None
 
     def _committed(self, _lane: Lane, count: int) -> None:
         self.counters.finished += count
         self.counters.commits += 1
-        if self._draining and not self.busy:
-            self._idle.set()
+        self._note_idle()
         self._regulate()
 
     # --- flow control and deadlines --------------------------------------------------------------------------------
@@ -310,7 +369,7 @@ class Stage:
     def _regulate(self) -> None:
         """Pause the partitions that may not be read now, resume those that may."""
         flowing = not self._draining and self._may_start() and not self._full()
-        wanted = {p for p, lane in self.lanes.items() if not (flowing and lane.is_open and lane.has_room(2 * MAX_FETCH))}
+        wanted = {p for p, lane in self.lanes.items() if not (flowing and lane.is_open and lane.has_room(_ROOM))}
         if wanted != self._paused:
             self._pause(wanted - self._paused)
             self._required_source().resume(*(self._paused - wanted))
@@ -376,12 +435,16 @@ class Stage:
 
     async def close(self) -> None:
         """Drop everything and close the deliveries."""
-        self._draining = True
+        self._draining = self._closed = True
         lanes, self.lanes = list(self.lanes.values()), {}
-        await asyncio.gather(*(lane.close() for lane in lanes))
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._clock is not None:
+            self._clock.cancel()
+        await asyncio.gather(*(self._drop(lane) for lane in lanes))
+        await asyncio.gather(*self._tasks, return_exceptions=True)  # lanes that were lost just before; bounded by `Delivery`
+
+    def _note_idle(self) -> None:
+        if self._draining and not self.busy:
+            self._idle.set()
 
     def _fatal(self, error: Exception) -> None:
         log.error("stage stops", stage=self.settings.name, error=str(error))
@@ -389,10 +452,11 @@ class Stage:
         if self._on_fatal is not None:
             self._on_fatal(error)
 
-    def _spawn(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def _required_source(self) -> Source:
         if self._source is None:
