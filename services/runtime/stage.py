@@ -320,11 +320,11 @@ class Stage:
             if recovered is None:
                 return
             result = recovered
-        if not isinstance(result, list | tuple):
+        if isinstance(result, Sequence):  # half the time of `inspect.isawaitable` for what answers at once
+            lane.finish(record.offset, result)
+        else:
             loop = asyncio.get_running_loop()
             lane.run(Work(record, loop.create_task(self._await(lane, record, result)), loop.time()))
-        else:
-            lane.finish(record.offset, result)
 
     async def _await(self, lane: Lane, record: ConsumerRecord, result: Awaitable[Outputs]) -> None:
         offset = record.offset
