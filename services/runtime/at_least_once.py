@@ -41,8 +41,7 @@ class AtLeastOnce:
             raise RuntimeError("commit before open")
         async with asyncio.timeout(COMMIT_TIMEOUT_S):
             batches = await self._batches()
-            for future in await batches.send(outputs):
-                await future
+            await batches.acknowledged(await batches.send(outputs))
             await self._commit(self._input, position.offset, position_codec.encode(position))
 
     async def close(self) -> None:

@@ -11,12 +11,35 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
+from aiokafka.errors import (
+    InvalidTopicError,
+    MessageSizeTooLargeError,
+    PolicyViolationError,
+    RecordListTooLargeError,
+    TopicAuthorizationFailedError,
+)
 
 from schemas.topics import partition_of
+from services.runtime.delivery import StopWorkerError
 from services.runtime.record import Outgoing
 
 MAX_BATCH_BYTES = 900_000
 """Below the 1 MiB that brokers accept by default for a batch. A single record may be larger; it gets a batch of its own."""
+
+_FINAL = (
+    MessageSizeTooLargeError,
+    RecordListTooLargeError,
+    TopicAuthorizationFailedError,
+    InvalidTopicError,
+    PolicyViolationError,
+)
+"""Refusals that do not depend on when they are asked for."""
+
+_ADVICE = "Check max.message.bytes and the rights on the pipeline's topics, then start the worker again; nothing is lost"
+
+
+class RefusedRecordError(StopWorkerError):
+    """The broker will never take an output: dropping it would lose a rollout, so the worker stops."""
 
 
 class Batches:
@@ -32,6 +55,18 @@ class Batches:
         for (topic, partition), records in self._by_partition(outputs).items():
             futures += [await self._producer.send_batch(b, topic, partition=partition) for b in self._fill(records)]
         return futures
+
+    async def acknowledged(self, futures: Sequence[asyncio.Future[Any]]) -> None:
+        """Wait until every batch is acknowledged.
+
+        Raises `RefusedRecordError` for a record that the broker will never take (trying again would go on for ever), and
+        the broker's error for everything else.
+        """
+        failures = [r for r in await asyncio.gather(*futures, return_exceptions=True) if isinstance(r, BaseException)]
+        for failure in failures:
+            if isinstance(failure, _FINAL):
+                raise RefusedRecordError(f"the broker refuses a record for good: {failure!r}. {_ADVICE}") from failure
+            raise failure
 
     def _by_partition(self, outputs: Sequence[Outgoing]) -> dict[tuple[str, int], list[Outgoing]]:
         found: dict[tuple[str, int], list[Outgoing]] = {}
@@ -50,4 +85,4 @@ class Batches:
 
 
 def _append(batch: Any, record: Outgoing) -> Any:
-    return batch.append(key=record.key, value=record.value, timestamp=None, headers=record.headers)
+    return batch.append(key=record.key, value=record.value, timestamp=None, headers=list(record.headers))

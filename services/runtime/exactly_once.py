@@ -6,6 +6,8 @@ Owns the transaction. Invariants:
   worker that was stopped and comes back cannot commit.
 - The producer starts before the position is read. Whatever the previous owner had in flight is then either committed
   and visible, or aborted for good.
+- A transaction is committed only when every one of its records is acknowledged; one that is given up is aborted by the
+  next opening.
 - A transaction is open only while it is written, so readers of the outputs are never held up by work in progress.
 """
 
@@ -83,12 +85,12 @@ class ExactlyOnce:
         if producer is None or batches is None or position.offset is None:
             raise RuntimeError("commit before open")
         await producer.begin_transaction()
-        acknowledged = await batches.send(outputs)
+        sent = await batches.send(outputs)
         metadata = position_codec.encode(position)
         await producer.send_offsets_to_transaction({self._input: OffsetAndMetadata(position.offset, metadata)}, self._group)
+        # aiokafka commits whatever became of the batches: a refused record would be finished and nowhere.
+        await batches.acknowledged(sent)
         await producer.commit_transaction()
-        for future in acknowledged:
-            future.result()
 
     async def close(self) -> None:
         producer, self._producer = self._producer, None
