@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from environments.prefixes import deviations, majorities, mean_by_k, means, passes
 from schemas.rows import ROLLOUT_INDEX, TASK_INDEX
 
 Cell = float | bool | None
 _PERCENT = 100.0
 NO_ANSWER = "no_answer"
+_AVERAGE = "pass@1[avg-of-"
 STATISTICS = ("std_dev_across_runs", "std_err_across_runs", "avg_sample_std_dev")
 """Suffixes that headline selection leaves out (B11)."""
 
@@ -55,6 +57,15 @@ class Attempt:
     answer: Any = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A statistic at each k: entry k - 1 belongs to the key `{before}{k}{after}`; None where it is not defined."""
+
+    before: str
+    after: str
+    values: Sequence[float | None]
+
+
 def attempts_of(
     tasks: Iterable[Sequence[Mapping[str, Any]]], scores: Mapping[str, str], answer: str | None
 ) -> list[list[Attempt]]:
@@ -76,11 +87,12 @@ def pass_at_k_metrics(
     runs: dict[str, list[float]] = {}
     names = list(dict.fromkeys(name for task in tasks for a in task for name in a.scores))
     deepest = max((len(task) for task in tasks), default=0)
+    columns: list[_Column] = []
     for name in names:
         runs[name] = _per_run(tasks, name, deepest)
+        columns += _columns(tasks, name, runs[name], deepest, answers=answers, sample_std_dev=sample_std_dev)
     for k in range(1, deepest + 1):
-        for name in names:
-            found |= _at_k(tasks, name, k, runs[name], answers=answers, sample_std_dev=sample_std_dev)
+        found |= {f"{c.before}{k}{c.after}": v for c in columns if (v := c.values[k - 1]) is not None}
     return {**found, "per_sample_aggregate": runs} if tasks else {}
 
 
@@ -179,61 +191,45 @@ def _attempt(line: Mapping[str, Any], scores: Mapping[str, str], answer: str | N
     return Attempt({**given, NO_ANSWER: float(value is None)}, value)
 
 
-def _values(task: Sequence[Attempt], name: str) -> list[float]:
-    return [a.scores[name] for a in task if name in a.scores]
-
-
 def _per_run(tasks: Sequence[Sequence[Attempt]], name: str, deepest: int) -> list[float]:
     """Entry i: the mean of the score over the tasks that have rollout i."""
-    runs = ([t[i].scores[name] for t in tasks if i < len(t) and name in t[i].scores] for i in range(deepest))
+    runs: list[list[float]] = [[] for _ in range(deepest)]
+    for task in tasks:
+        for run, attempt in zip(runs, task, strict=False):
+            if name in attempt.scores:
+                run.append(attempt.scores[name])
     return [_PERCENT * _mean(run) for run in runs if run]
 
 
-def _at_k(
-    tasks: Sequence[Sequence[Attempt]], name: str, k: int, runs: Sequence[float], *, answers: bool, sample_std_dev: bool
-) -> dict[str, float]:
-    values = [_values(task, name) for task in tasks]
-    average = f"pass@1[avg-of-{k}]/{name}"
-    found: dict[str, float] = {}
-    _put(found, f"pass@{k}/{name}", [_pass_at_k(v, k) for v in values if len(v) >= k])
-    _put(found, average, [_mean(v[:k]) for v in values if v])
+def _columns(
+    tasks: Sequence[Sequence[Attempt]], name: str, runs: Sequence[float], deepest: int, *, answers: bool, sample_std_dev: bool
+) -> Iterator[_Column]:
+    """The statistics of one score over k = 1 … `deepest`."""
+    values = [[a.scores[name] for a in task if name in a.scores] for task in tasks]
+    average = f"]/{name}"
+    yield _Column("pass@", f"/{name}", _percent(mean_by_k(map(passes, values), deepest, hold=False)))
+    yield _Column(_AVERAGE, average, _percent(mean_by_k(map(means, values), deepest, hold=True)))
     if answers:
-        _put(found, f"majority@{k}/{name}", [_majority(task[:k], name) for task in tasks])
-    if k > 1:
-        found |= _spread(average, runs[:k])
-    if k > 1 and sample_std_dev:
-        spreads = [_std(v[:k]) for v in values if len(v[:k]) > 1]
-        found |= {f"{average}/avg_sample_std_dev": _mean(spreads)} if spreads else {}
-    return found
+        majority = (majorities(_ballot(a, name) for a in task) if task else (0.0,) for task in tasks)
+        yield _Column("majority@", f"/{name}", _percent(mean_by_k(majority, deepest, hold=True)))
+    spread = [(d, n) for n, d in enumerate(deviations(runs), start=1)]
+    spread += spread[-1:] * (deepest - len(runs))  # runs in which nobody has this score are not among them
+    yield _Column(_AVERAGE, f"{average}/std_dev_across_runs", [d if n > 1 else None for d, n in spread])
+    yield _Column(_AVERAGE, f"{average}/std_err_across_runs", [d / math.sqrt(n) if n > 1 else None for d, n in spread])
+    if sample_std_dev:
+        several = (deviations(v) for v in values if len(v) > 1)
+        yield _Column(_AVERAGE, f"{average}/avg_sample_std_dev", [None, *mean_by_k(several, deepest, hold=True)[1:]])
 
 
-def _put(found: dict[str, float], key: str, by_task: Sequence[float]) -> None:
-    if by_task:
-        found[key] = _PERCENT * _mean(by_task)
+def _percent(column: Iterable[float | None]) -> list[float | None]:
+    return [None if v is None else _PERCENT * v for v in column]
 
 
-def _pass_at_k(values: Sequence[float], k: int) -> float:
-    """Chance that k of the values hold a 1 (unbiased estimator); the best of the first k when they are not all 0 or 1."""
-    if any(v not in (0.0, 1.0) for v in values):
-        return max(values[:k])
-    zeros = sum(v == 0.0 for v in values)
-    return 1.0 if zeros < k else 1.0 - math.comb(zeros, k) / math.comb(len(values), k)
+def _ballot(attempt: Attempt, name: str) -> tuple[Hashable, float] | None:
+    if attempt.answer is None or name not in attempt.scores:
+        return None
+    return _hashable(attempt.answer), attempt.scores[name]
 
 
-def _majority(attempts: Sequence[Attempt], name: str) -> float:
-    """Mean score over the (answer, score) pairs tied for most frequent; 0 when nobody answered."""
-    pairs = Counter((_hashable(a.answer), a.scores[name]) for a in attempts if a.answer is not None and name in a.scores)
-    most = max(pairs.values(), default=0)
-    return _mean([score for (_, score), count in pairs.items() if count == most]) if pairs else 0.0
-
-
-def _hashable(answer: Any) -> object:
+def _hashable(answer: Any) -> Hashable:
     return answer if isinstance(answer, str | int | float) else repr(answer)
-
-
-def _spread(average: str, runs: Sequence[float]) -> dict[str, float]:
-    if len(runs) < 2:  # noqa: PLR2004 - n - 1 needs two
-        return {}
-    deviation = _std(runs)
-    error = deviation / math.sqrt(len(runs))
-    return {f"{average}/std_dev_across_runs": deviation, f"{average}/std_err_across_runs": error}
