@@ -7,8 +7,10 @@ this asks the coordinator directly (design §2).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.structs import OffsetAndMetadata
 
 from schemas.errors import InfrastructureError
 from services.runtime import position_codec
@@ -35,8 +37,17 @@ class Offsets:
         Raises `UnreadablePositionError` in strict mode when its metadata was not written by rollstream, and
         `InfrastructureError` while the group's coordinator is not there to say.
         """
+        return (await self.committed_many([partition]))[partition]
+
+    async def committed_many(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
+        """The committed positions of several partitions, in one request to the coordinator. Raises what `committed` does."""
+        if not partitions:
+            return {}  # to the coordinator, none would mean all
         admin = await self._started()
-        found = (await admin.list_consumer_group_offsets(self._group, partitions=[partition])).get(partition)
+        found = await admin.list_consumer_group_offsets(self._group, partitions=list(partitions))
+        return {p: self._position(p, found.get(p)) for p in partitions}
+
+    def _position(self, partition: TopicPartition, found: OffsetAndMetadata | None) -> Position:
         if found is None:
             # What aiokafka makes of a coordinator that is still loading: no answer, which is not "nothing committed".
             raise InfrastructureError(f"the coordinator of group {self._group} does not answer for {partition} yet")

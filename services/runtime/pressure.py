@@ -97,13 +97,26 @@ class Pressure:
     async def _measure(self, consumer: AIOKafkaConsumer) -> int:
         ends = await consumer.end_offsets(self._inputs)
         starts = await consumer.beginning_offsets(self._inputs)
-        found = 0
-        for p in self._inputs:
-            position = await self._offsets[self._groups[p.topic]].committed(p)
-            if position.offset is None and p.topic not in self._optional:
-                position = Position(starts[p])  # its stage was never up: all of it waits
-            found += open_records(position, ends[p])
+        positions = await self._positions()
+        return sum(open_records(self._where(p, positions[p], starts[p]), ends[p]) for p in self._inputs)
+
+    async def _positions(self) -> dict[TopicPartition, Position]:
+        """Where each group is: one request for each, all at once."""
+        asked = (
+            offsets.committed_many([p for p in self._inputs if self._groups[p.topic] == group])
+            for group, offsets in self._offsets.items()
+        )
+        found: dict[TopicPartition, Position] = {}
+        for answer in await asyncio.gather(*asked, return_exceptions=True):  # none goes on unattended when another fails
+            if isinstance(answer, BaseException):
+                raise answer
+            found |= answer
         return found
+
+    def _where(self, partition: TopicPartition, committed: Position, start: int) -> Position:
+        if committed.offset is None and partition.topic not in self._optional:
+            return Position(start)  # its stage was never up: all of it waits
+        return committed
 
     def _judge(self, found: int) -> None:
         self._room = self._marks.high_water - found
