@@ -46,8 +46,8 @@ class LaneState(Enum):
 class Memory(Protocol):
     """A step's memory of what it has handled, one partition at a time.
 
-    `forget` comes when a partition opens, then `remember` for each record that is read again and needs no work. Neither
-    may raise: the partition would stay where it is.
+    `forget` comes when a partition opens, then `remember` for each record that is read again and needs no work; `forget`
+    comes again when the partition has gone elsewhere. Neither may raise: the partition would stay where it is.
     """
 
     def forget(self, partition: int) -> None: ...

@@ -88,8 +88,8 @@ class Stage:
     """The lanes of one stage in one worker.
 
     `recover(record, error)` makes the outputs of a record whose step raised or ran over. `gate()` is asked whether new
-    records may start; a closed gate pauses the source. `memory` is told which records are finished, for a step that
-    has to recognise a repetition.
+    records may start; a closed gate pauses the source. `memory` is told which records are finished and which partitions went
+    elsewhere, for a step that has to recognise a repetition.
     """
 
     def __init__(
@@ -249,6 +249,8 @@ class Stage:
         if opening is not None:  # it might fence the new owner after we have let go
             await asyncio.gather(opening, return_exceptions=True)
         await lane.close()
+        if self._memory is not None and lane.partition not in self.lanes:  # if it is back, its opening begins afresh
+            self._memory.forget(lane.partition.partition)
         self._note_idle()
         self._pump()
 

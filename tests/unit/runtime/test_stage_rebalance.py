@@ -304,6 +304,62 @@ async def test_a_memory_that_raises_loses_nothing():
     await member.stage.close()
 
 
+class Forgets(Ledger):
+    """Notes which partitions are forgotten, in order."""
+
+    def __init__(self):
+        super().__init__()
+        self.order = []
+
+    def forget(self, partition):
+        self.order.append(partition)
+
+
+@virtually
+async def test_a_memory_forgets_a_partition_that_went_elsewhere():
+    world = World()
+    world.produce(5)
+    memory = Forgets()
+    member = Member(world, output_of, memory=memory)
+    await member.join(P0, P1)
+    assert sorted(memory.order) == [0, 1]  # as they open
+    memory.order.clear()
+    await member.rebalance(P1)
+    await until(lambda: member.stage.ready and len(world.closed) == 1)
+    assert sorted(memory.order) == [0, 1]  # one opened again, one gone
+    memory.order.clear()
+    await member.stage.close()
+    assert memory.order == [1]
+
+
+@virtually
+async def test_a_drop_that_ends_late_takes_nothing_from_a_partition_that_is_back():
+    world = World()
+    closing, may_close = [], asyncio.Event()
+
+    def delivery(partition):
+        found = world.delivery(partition)
+
+        async def slow():
+            closing.append(partition)
+            await may_close.wait()
+
+        found.close = slow
+        return found
+
+    memory = Forgets()
+    member = Member(world, output_of, memory=memory, deliveries=delivery)
+    await member.join(P0)
+    await member.rebalance(P1)
+    await until(lambda: closing == [P0])
+    await member.join(P0, P1)
+    memory.order.clear()  # from here on, what is known is the new lane's
+    may_close.set()
+    await asyncio.sleep(1)
+    assert memory.order == []
+    await member.stage.close()
+
+
 @virtually
 async def test_a_new_partition_joins_those_at_work():
     world = World()
