@@ -174,8 +174,9 @@ class PromptProducer:
     ) -> int:
         """Send a dataset, its tasks numbered as in a file (`TaskNumbers`); returns how many rows were sent.
 
-        Sending the same rows again under the same run adds nothing: they are the same rollouts. Raises `DataError` at the
-        first bad row, naming its number; the rows before it have been sent.
+        Rows sent again under the same run are the same rollouts: duplicates while their partition still knows them (its last
+        50,000 rollouts, or 5,000 records after a restart or rebalance), else played again; see docs/guarantees.md, Duplicates.
+        Raises `DataError` at the first bad row, naming its number; the rows before it have been sent.
         """
         numbers = TaskNumbers(repeats)
         count = 0

@@ -101,7 +101,9 @@ def produce(  # noqa: PLR0917 - the flags of a command
     """Rows of FILE onto the prompts topic, checked one by one.
 
     A bad row is refused by file and line, and recorded in the failures topic; the good ones are sent. Sending a file again
-    under the same run adds nothing: its rollouts are known already. Exit code 3 when rows were refused.
+    under the same --run adds no result while the partitions still know its rollouts: each knows its last 50,000, or those of
+    its last 5,000 records after a restart or rebalance. Older ones are played again (docs/guarantees.md, Duplicates). Exit code 3
+    when rows were refused.
     """
     from schemas.identity import SOLO, is_id
 
