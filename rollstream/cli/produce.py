@@ -102,8 +102,8 @@ def produce(  # noqa: PLR0917 - the flags of a command
 
     A bad row is refused by file and line, and recorded in the failures topic; the good ones are sent. Sending a file again
     under the same --run adds no result while the partitions still know its rollouts: each knows its last 50,000, or those of
-    its last 5,000 records after a restart or rebalance. Older ones are played again (docs/guarantees.md, Duplicates). Exit code 3
-    when rows were refused.
+    its last 5,000 records after a restart or rebalance. Older ones are played again (docs/guarantees.md, Duplicates). Exit code
+    3 when rows were refused.
     """
     from schemas.identity import SOLO, is_id
 
