@@ -207,13 +207,14 @@ def _described(error: Exception) -> tuple[str, int]:
     from schemas.errors import RolloutError
     from services.runtime.admin import AdminError
     from services.runtime.connection import BadConnectionError
+    from services.runtime.delivery import StopWorkerError
 
     text = str(error)
     if isinstance(error, UsageError | SettingsError | BadConnectionError):
         return text, USAGE
     if isinstance(error, RolloutError) and error.detail:
         text = f"{text} ({error.detail})"
-    if isinstance(error, RolloutError | AdminError | BrokerError):
+    if isinstance(error, RolloutError | AdminError | BrokerError | StopWorkerError):
         return text, CANNOT
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}", USAGE

@@ -110,9 +110,7 @@ def produce(  # noqa: PLR0917 - the flags of a command
     if run is not None and not is_id(run):
         raise UsageError(f"--run {run}: a letter or digit, then letters, digits, '.', '_' or '-'; at most 200 characters")
     if run is not None and run.startswith(SOLO):
-        raise UsageError(
-            f"--run {run}: ids that begin with {SOLO} belong to `rollstream run` alone"
-        )
+        raise UsageError(f"--run {run}: ids that begin with {SOLO} belong to `rollstream run` alone")
     settings = load_settings(bootstrap_servers, prefix, config, assignments).settings
     request = Request(file, run or new_run_id(), environment, agent, repeats, limit, strict, timeout_s)
     with _opened(request) as rows:

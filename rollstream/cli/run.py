@@ -18,6 +18,7 @@ from rollstream.cli.common import (
     Set,
     UsageError,
     add,
+    fail,
     load_settings,
     quiet_logs,
     say,
@@ -84,11 +85,13 @@ def run(  # noqa: PLR0917 - the flags of a command
 
     from rollstream.runner.display import Display
     from rollstream.runner.plan import RunRequest
-    from rollstream.runner.run import RunError
+    from rollstream.runner.run import RunError, RunStopped
     from rollstream.runner.run import run as run_pipeline
 
     if bool(environment) == bool(input_file) and not (environment and input_file and len(environment) == 1):
         raise UsageError("name what to run: --environment NAME (repeatable) or --input FILE (with one --environment at most)")
+    if output.is_dir():
+        raise UsageError(f"--output {output} is a directory; name the results file in it, such as {output / 'rollouts.jsonl'}")
     settings = _settings(bootstrap_servers, prefix, config, assignments, model, concurrency)
     request = RunRequest(output, tuple(environment or ()), input_file, repeats, limit, resume, strict)
     console = Console(stderr=True, highlight=False)
@@ -97,6 +100,8 @@ def run(  # noqa: PLR0917 - the flags of a command
         report = uvloop.run(run_pipeline(request, settings, Display(console)))
     except RunError as e:
         raise UsageError(str(e)) from e
+    except RunStopped as e:
+        fail(str(e), STOPPED)
     _show(report, Console(highlight=False), settings)
     raise typer.Exit(_exit_code(report))
 
@@ -109,6 +114,8 @@ def _settings(
     model: str | None,
     concurrency: int | None,
 ) -> Settings:
+    from rollstream.settings.model import TopicNames
+
     flags: dict[str, Any] = {}
     if model is not None:
         flags |= _model(model)
@@ -116,8 +123,10 @@ def _settings(
         flags |= {"agent__in_flight": concurrency, "model__concurrency": concurrency}
     settings = load_settings(bootstrap, prefix, config, assignments, **flags).settings
     if settings.kafka.bootstrap_servers is None and "partitions" not in settings.topics.model_fields_set:
-        flags["topics__partitions"] = _LOCAL_PARTITIONS
-        settings = load_settings(bootstrap, prefix, config, assignments, **flags).settings
+        # Still nobody's choice: topics that exist are taken with the partitions they have.
+        few = {**dict(settings.topics), "partitions": _LOCAL_PARTITIONS}
+        topics = TopicNames.model_construct(_fields_set=set(settings.topics.model_fields_set), **few)
+        settings = settings.model_copy(update={"topics": topics})
     return settings
 
 
@@ -136,6 +145,7 @@ def _model(text: str) -> dict[str, Any]:
 def _show(report: Report, console: Console, settings: Settings) -> None:
     from environments.registry import Registry
     from rollstream.runner.display import results_table
+    from rollstream.text import printable
 
     for problem in report.problems[:_SHOWN]:
         say(str(problem))
@@ -145,6 +155,8 @@ def _show(report: Report, console: Console, settings: Settings) -> None:
     console.print(results_table(report.aggregated.agents, names))
     if settings.model.url == "scripted":
         console.print("The policy was a script, not a model: its rewards say nothing about any policy.")
+    for reason, count in report.reasons:
+        console.print(f"{count:,} × {printable(reason)}", markup=False, soft_wrap=True)
     for line in (report.ledger.equation(), *report.ledger.complaints()):
         console.print(f"ledger: {line}", markup=False, soft_wrap=True)
     for label, path in _files(report):

@@ -36,7 +36,8 @@ class RunRecord:
     """One run. Times are ISO 8601 in UTC; `ended` is None while it goes on (or after a kill).
 
     `model` says which policy (`url`, `name`), `rollouts` how many were asked for, `outcomes` how many ended how.
-    `starting_offsets` are the ends of the topics when the run began: a resume reads from there.
+    `starting_offsets` are the ends of the topics when the run began, in the Kafka cluster `cluster_id`: a resume
+    reads from there.
     """
 
     run_id: str
@@ -47,6 +48,7 @@ class RunRecord:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     rollouts: int | None = None
     starting_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    cluster_id: str = ""
     outcomes: Mapping[str, int] = field(default_factory=dict)
     ended: str | None = None
 

@@ -14,6 +14,7 @@ from schemas.topics import Topics
 from services.agent_worker import app as agent_app
 from services.models.client import PolicyClient
 from services.models.endpoint import ModelEndpoint, RetryBudget, Timeouts
+from services.runtime.admin import TopicsReady, ensure_topics
 from services.runtime.claims import ClaimStore
 from services.runtime.connection import Connection
 from services.runtime.worker import Pipeline, Worker
@@ -39,6 +40,16 @@ class Parts:
 def topics_of(settings: Settings) -> Topics:
     """The pipeline's topics as configured."""
     return Topics(settings.topics.prefix, settings.topics.partitions)
+
+
+async def topics_ready(settings: Settings, connection: Connection) -> TopicsReady:
+    """The pipeline's topics, created or checked; a number of partitions counts only where somebody chose it."""
+    return await ensure_topics(
+        connection,
+        topics_of(settings),
+        replication=settings.topics.replication_factor,
+        fewer_ok="partitions" not in settings.topics.model_fields_set,
+    )
 
 
 def claims_of(settings: Settings) -> ClaimStore:

@@ -35,6 +35,7 @@ class Display:
     @contextmanager
     def progress(self, watch: Watch) -> Iterator[None]:
         """Show a bar while the run goes on."""
+        self._said = time.monotonic()
         if not self.console.is_terminal:
             yield
             return

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from environments.registry import Registry
 from rollstream.runner.assembly import (
@@ -19,7 +19,7 @@ from rollstream.runner.assembly import (
     pipeline_of,
     sink_worker,
     tool_worker,
-    topics_of,
+    topics_ready,
     verifier_worker,
 )
 from rollstream.runner.watch import Watch
@@ -27,11 +27,11 @@ from rollstream.settings.model import Settings
 from schemas.errors import InfrastructureError
 from schemas.topics import PROMPTS, TOOL_CALLS, TRAJECTORIES, TURNS, Topics
 from services.models.endpoint import ModelEndpoint
-from services.runtime.admin import end_offsets, ensure_topics, set_committed
+from services.runtime.admin import end_offsets, set_committed
 from services.runtime.connection import Connection
 from services.runtime.record import TopicPartition
 from services.runtime.worker import GroupDeliveries, Worker
-from services.sink.app import MakeTarget, Target
+from services.sink.app import Target
 from services.sink.line_files import Mode
 from services.sink.paths import RunPaths
 from services.sink.single_file import SingleFile
@@ -45,6 +45,8 @@ READY_TIMEOUT_S = 60.0
 _READERS = {"agent": TURNS, "admission": PROMPTS, "tool": TOOL_CALLS, "verifier": TRAJECTORIES}
 
 Marks = Mapping[TopicPartition, int]
+
+During = Callable[[Coroutine[Any, Any, None]], Awaitable[None]]
 
 
 @asynccontextmanager
@@ -92,30 +94,41 @@ async def start_of_run(connection: Connection, topics: Topics, scope: str) -> No
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RunFiles:
-    """Where a run writes, whether it goes on with what is there, and where in the log it began."""
+class RunSink:
+    """The run's files as the sink's target: locked before anything of a former run is touched, handed to the sink later.
 
-    paths: RunPaths
-    run_id: str
-    mode: Mode
-    since: Marks
+    Checkpoints are shown to Kafka as lag once the sink has them.
+    """
 
-
-def single_file(files: RunFiles) -> MakeTarget:
-    """The run's files as the sink's target; their checkpoints are shown to Kafka as lag."""
-
-    def make(deliveries: GroupDeliveries, on_fatal: Callable[[Exception], None]) -> Target:
-        return SingleFile(
-            files.paths.results,
-            run_id=files.run_id,
-            mode=files.mode,
-            start_at=files.since,
-            report=deliveries.report,
-            on_fatal=on_fatal,
+    def __init__(self, paths: RunPaths, run_id: str, mode: Mode, since: Marks) -> None:
+        self.run_id = run_id
+        self._deliveries: GroupDeliveries | None = None
+        self._tell: Callable[[Exception], None] | None = None
+        self._files = SingleFile(
+            paths.results, run_id=run_id, mode=mode, start_at=since, report=self._report, on_fatal=self._on_fatal
         )
 
-    return make
+    async def open(self) -> None:
+        """Lock the files and bring them to where the run begins; raises `SinkStoppedError`."""
+        await self._files.open()
+
+    def target(self, deliveries: GroupDeliveries, on_fatal: Callable[[Exception], None]) -> Target:
+        """Hand the files to the sink, which closes them."""
+        self._deliveries, self._tell = deliveries, on_fatal
+        return self._files
+
+    async def close(self) -> None:
+        """Let go of files that the sink never got."""
+        if self._deliveries is None:
+            await self._files.close()
+
+    async def _report(self, offsets: Mapping[TopicPartition, int]) -> None:
+        if self._deliveries is not None:
+            await self._deliveries.report(offsets)
+
+    def _on_fatal(self, error: Exception) -> None:
+        if self._tell is not None:
+            self._tell(error)
 
 
 @dataclass(slots=True)
@@ -154,7 +167,7 @@ class LocalPipeline:
             await asyncio.sleep(0.01)
 
     async def stop(self, drain_timeout_s: float) -> int:
-        """Stop all workers, upstream first; the number of records left for a resume."""
+        """Stop all workers; the number of records left for a resume."""
         return sum(await asyncio.gather(*(w.stop(drain_timeout_s) for w in self.workers)))
 
 
@@ -164,23 +177,23 @@ async def local_pipeline(
     connection: Connection,
     registry: Registry,
     endpoint: ModelEndpoint,
-    files: RunFiles,
+    sink: RunSink,
     watch: Watch,
+    during: During,
 ) -> AsyncIterator[LocalPipeline]:
-    """The pipeline of one run, started; stopped on the way out."""
-    topics = topics_of(settings)
-    ready = await ensure_topics(connection, topics, replication=settings.topics.replication_factor)
+    """The pipeline of one run, started (`during` may cut that short); stopped on the way out."""
+    ready = await topics_ready(settings, connection)
     claims = claims_of(settings)
-    parts = Parts(settings, pipeline_of(settings, connection, ready.partitions, scope=files.run_id), registry, claims)
+    parts = Parts(settings, pipeline_of(settings, connection, ready.partitions, scope=sink.run_id), registry, claims)
     workers = [
         agent_worker(parts, endpoint),
         tool_worker(parts),
         verifier_worker(parts),
-        sink_worker(parts, single_file(files), watch.observe),
+        sink_worker(parts, sink.target, watch.observe),
     ]
     pipeline = LocalPipeline(workers, parts)
     async with AsyncExitStack() as stack:
         stack.callback(claims.close)
         stack.push_async_callback(pipeline.stop, 0.0)
-        await pipeline.start()
+        await during(pipeline.start())
         yield pipeline

@@ -13,11 +13,12 @@ import asyncio
 import os
 import secrets
 import signal
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from environments.registry import Registry
 from rollstream.ledger import Ledger, mark, read_ledger
@@ -29,21 +30,24 @@ from rollstream.runfiles.problems import PlanError, RowProblem
 from rollstream.runfiles.readers import JsonLines, done_keys, failed_tries, key_of
 from rollstream.runfiles.run_record import RunRecord, code_version, config_hash, read_run_record, utc_now
 from rollstream.runner import local
-from rollstream.runner.assembly import topics_of
+from rollstream.runner.assembly import topics_of, topics_ready
 from rollstream.runner.dispatch import Dispatch, dispatch, dispatched, refuse
 from rollstream.runner.display import Display
-from rollstream.runner.local import LocalPipeline, RunFiles, local_pipeline
+from rollstream.runner.local import LocalPipeline, RunSink, local_pipeline
 from rollstream.runner.plan import RunRequest, open_rows
 from rollstream.runner.watch import Watch
 from rollstream.settings.model import Settings
 from schemas.errors import RolloutError
 from schemas.identity import SOLO
+from services.models.endpoint import ModelEndpoint
 from services.runtime import collector
-from services.runtime.admin import ensure_topics
+from services.runtime.admin import cluster_id
 from services.runtime.connection import Connection
 from services.sink.line_files import Mode
 from services.sink.paths import RunPaths
 from services.sink.step import rollout_key
+
+T = TypeVar("T")
 
 MAX_ATTEMPTS = 3
 """Attempts of a rollout over all resumes (platform.md A9); `NEMO_GYM_MAX_ROLLOUT_ATTEMPTS` overrides it."""
@@ -54,13 +58,23 @@ _SETTLED_S = 0.4
 _POLL_S = 0.1
 
 
+_SHOWN_REASONS = 3
+
+
+class RunStopped(Exception):
+    """Somebody stopped the run before it had begun; nothing was dispatched."""
+
+
 class RunError(Exception):
     """The run cannot start or go on; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of a run. `stopped` when somebody stopped it before every rollout had ended."""
+    """What came of a run.
+
+    `stopped` when somebody stopped it before every rollout had ended; `reasons` are the most frequent reasons of failures.
+    """
 
     run_id: str
     paths: RunPaths
@@ -69,47 +83,76 @@ class Report:
     problems: tuple[RowProblem, ...]
     stopped: bool
     error: Exception | None = None
+    reasons: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A run ready to start: its record, what to dispatch, and the rollouts that ended before (by key: whether scored)."""
+    """A run ready to start: its record, what to dispatch, and the rollouts that ended before (by key: whether scored).
+
+    `draft` are the materialized rows of a new run, which replace those of a former one when the run begins.
+    """
 
     record: RunRecord
     plan: Dispatch
     problems: tuple[RowProblem, ...]
     ended: Mapping[bytes, bool]
     mode: Mode
+    draft: Path | None = None
 
 
 async def run(request: RunRequest, settings: Settings, display: Display) -> Report:
     """Run until every rollout has ended or the run is stopped (SIGINT or SIGTERM; twice stops at once).
 
-    Raises `RunError` when it cannot start, and what the broker, the topics and the files raise.
+    Raises `RunError` when it cannot start, `RunStopped` when it is stopped before it has started, and what the broker, the
+    topics and the files raise.
     """
     stop = _Stop.on_signals()
     registry = Registry.load()
     paths = RunPaths.of(request.output)
     async with AsyncExitStack() as stack:
-        preparing = asyncio.create_task(asyncio.to_thread(_prepare, request, settings, registry, paths))
-        stack.callback(preparing.cancel)
+        connection, endpoint, prepared = await stop.during(_begin(request, settings, registry, paths, display, stack))
+        prepared = await stop.during(_placed(prepared, settings, connection, request, display))
+        record = prepared.record
+        sink = RunSink(paths, record.run_id, prepared.mode, record.starting_offsets)
+        stack.push_async_callback(sink.close)
+        await sink.open()  # from here on the files are this run's, and no former one is touched before
+        if prepared.draft is not None:
+            prepared.draft.replace(paths.materialized)
+        record.write(paths.run)
+        watch = _watch(prepared)
+        display.say(
+            f"run {record.run_id}: {watch.expected or 0:,} rollouts, model {settings.model.name} at {endpoint.base_url}"
+        )
+        async with local_pipeline(settings, connection, registry, endpoint, sink, watch, stop.during) as pipeline:
+            collector.settle()
+            stopped = await _drive(pipeline, prepared, connection, settings, watch, stop, display)
+        stop.release()
+        error = next((w.error for w in pipeline.workers if w.error is not None), None)
+        report = await _finish(prepared, connection, settings, registry, paths, stopped, error)
+        return replace(report, reasons=tuple(watch.reasons.most_common(_SHOWN_REASONS)))
+
+
+async def _begin(
+    request: RunRequest, settings: Settings, registry: Registry, paths: RunPaths, display: Display, stack: AsyncExitStack
+) -> tuple[Connection, ModelEndpoint, _Prepared]:
+    """Broker, model and rows, side by side."""
+    preparing = asyncio.create_task(asyncio.to_thread(_prepare, request, settings, registry, paths))
+    try:
         connection, endpoint = await asyncio.gather(
             stack.enter_async_context(local.broker(settings, display.say)), stack.enter_async_context(local.model(settings))
         )
-        prepared = await preparing
-        await ensure_topics(connection, topics_of(settings), replication=settings.topics.replication_factor)
-        prepared = await _placed(prepared, settings, connection, request)
-        prepared.record.write(paths.run)
-        watch = Watch(expected=prepared.record.rollouts)
-        for key, scored in prepared.ended.items():
-            watch.preload(key, scored=scored)
-        files = RunFiles(paths, prepared.record.run_id, prepared.mode, prepared.record.starting_offsets)
-        display.say(f"run {files.run_id}: {watch.expected or 0:,} rollouts, model {settings.model.name} at {endpoint.base_url}")
-        async with local_pipeline(settings, connection, registry, endpoint, files, watch) as pipeline:
-            collector.settle()
-            stopped = await _drive(pipeline, prepared, connection, settings, watch, stop, display)
-        error = next((w.error for w in pipeline.workers if w.error is not None), None)
-        return await _finish(prepared, connection, settings, registry, paths, stopped, error)
+        await topics_ready(settings, connection)
+    finally:
+        prepared = await preparing  # a thread cannot be cut off; reading rows takes a second or two
+    return connection, endpoint, prepared
+
+
+def _watch(prepared: _Prepared) -> Watch:
+    watch = Watch(expected=prepared.record.rollouts)
+    for key, scored in prepared.ended.items():
+        watch.preload(key, scored=scored)
+    return watch
 
 
 async def _drive(
@@ -200,7 +243,8 @@ def _prepare(request: RunRequest, settings: Settings, registry: Registry, paths:
     identity = config_hash({"arguments": arguments, "model": _model(settings)})
     if request.resume:
         return _resumed(paths, identity)
-    found = _materialized(request, registry, paths)
+    draft = paths.materialized.with_name(f".{paths.materialized.name}.new")
+    found = _materialized(request, registry, draft)
     record = RunRecord(
         run_id=f"{SOLO}{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
         config_hash=identity,
@@ -211,15 +255,15 @@ def _prepare(request: RunRequest, settings: Settings, registry: Registry, paths:
         rollouts=found.rollouts,
     )
     plan = Dispatch(record.run_id, paths.materialized, found.tasks)
-    return _Prepared(record, plan, found.problems, {}, Mode.FRESH)
+    return _Prepared(record, plan, found.problems, {}, Mode.FRESH, draft)
 
 
-def _materialized(request: RunRequest, registry: Registry, paths: RunPaths) -> Materialized:
+def _materialized(request: RunRequest, registry: Registry, output: Path) -> Materialized:
     variant = request.environments[0] if len(request.environments) == 1 and request.input else None
     plan = Plan(environment=variant, repeats=request.repeats)
     try:
         with open_rows(request, registry) as (file, name, limit):
-            found = materialize(file, name, paths.materialized, replace(plan, limit=limit), registry, strict=request.strict)
+            found = materialize(file, name, output, replace(plan, limit=limit), registry, strict=request.strict)
     except (PlanError, RolloutError) as e:
         raise RunError(str(e)) from e
     if found.path is None:
@@ -251,14 +295,21 @@ def _resumed(paths: RunPaths, identity: str) -> _Prepared:
     return _Prepared(replace(record, ended=None), plan, (), ended, Mode.RESUME)
 
 
-async def _placed(prepared: _Prepared, settings: Settings, connection: Connection, request: RunRequest) -> _Prepared:
+async def _placed(
+    prepared: _Prepared, settings: Settings, connection: Connection, request: RunRequest, display: Display
+) -> _Prepared:
     """Give a new run its place at the end of the log; find out what a resumed one has dispatched."""
     topics, record = topics_of(settings), prepared.record
-    if not request.resume:
-        await local.start_of_run(connection, topics, record.run_id)
-        return replace(prepared, record=replace(record, starting_offsets=await mark(connection, topics)))
-    known = await dispatched(connection, topics, record.run_id, record.starting_offsets)
-    return replace(prepared, plan=replace(prepared.plan, skip=prepared.plan.skip | known))
+    cluster, now = await asyncio.gather(cluster_id(connection), mark(connection, topics))
+    same_log = record.cluster_id == cluster and all(now.get(p, -1) >= o for p, o in record.starting_offsets.items())
+    if request.resume and same_log:
+        known = await dispatched(connection, topics, record.run_id, record.starting_offsets)
+        return replace(prepared, plan=replace(prepared.plan, skip=prepared.plan.skip | known))
+    await local.start_of_run(connection, topics, record.run_id)
+    if request.resume:
+        display.say("the log in which this run began is gone; its rollouts without a result are dispatched anew")
+        RunPaths.of(request.output).checkpoint.unlink(missing_ok=True)  # its offsets belong to the other log
+    return replace(prepared, record=replace(record, starting_offsets=now, cluster_id=cluster))
 
 
 def _arguments(request: RunRequest) -> dict[str, Any]:
@@ -293,6 +344,26 @@ class _Stop:
         def notice() -> None:
             (stop.now if stop.asked.is_set() else stop.asked).set()
 
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, notice)
         return stop
+
+    async def during(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await `work`, unless somebody asks to stop first: then it is cancelled and `RunStopped` raised."""
+        task, asked = asyncio.create_task(work), asyncio.create_task(self.asked.wait())
+        waiting: set[asyncio.Task[Any]] = {task, asked}
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        asked.cancel()
+        if task.done():
+            return task.result()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        raise RunStopped("stopped before the run had begun; nothing was dispatched")
+
+    def release(self) -> None:
+        """Let signals do again what they always do."""
+        for number in _SIGNALS:
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)

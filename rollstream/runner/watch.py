@@ -6,8 +6,10 @@ Invariant: `ended` counts rollouts, not lines: a line that is made again after a
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 from schemas import headers, jsontext
 from schemas.errors import Outcome
@@ -15,6 +17,10 @@ from services.runtime.record import Outgoing, Outputs
 from services.sink.step import RESULTS, REWARD
 
 _UNCOUNTED = {str(Outcome.DUPLICATE).encode(), str(Outcome.SUPERSEDED).encode()}
+
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+_REASON, _REASONS = 240, 100
+"""Characters of a reason, and reasons, that are kept to be shown."""
 
 
 @dataclass(slots=True)
@@ -31,6 +37,8 @@ class Watch:
     failures: Counter[str] = field(default_factory=Counter)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     refused: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    _samples: dict[str, str] = field(default_factory=dict)
     _ended: set[bytes] = field(default_factory=set)
 
     @property
@@ -70,4 +78,12 @@ class Watch:
             self.scored += 1
             self.rewards += float(headers.value(out.headers, REWARD) or b"nan")
         else:
-            self.failures[str(jsontext.loads_lenient(out.value).get("_ng_failure_class", "unknown"))] += 1
+            self._failed(jsontext.loads_lenient(out.value))
+
+    def _failed(self, line: dict[str, Any]) -> None:
+        kind = str(line.get("_ng_failure_class", "unknown"))
+        self.failures[kind] += 1
+        reason = f"{kind} ({line.get('stage')}): {line.get('message')}"[:_REASON]
+        alike = _NUMBER.sub("#", reason)  # reasons that differ in a time or an id are one
+        if alike in self._samples or len(self._samples) < _REASONS:
+            self.reasons[self._samples.setdefault(alike, reason)] += 1

@@ -16,14 +16,13 @@ from rollstream.runner.assembly import (
     pipeline_of,
     sink_worker,
     tool_worker,
-    topics_of,
+    topics_ready,
     verifier_worker,
 )
 from rollstream.runner.process import serve
 from rollstream.settings.model import Settings
 from schemas.errors import InfrastructureError
 from services.runtime import collector
-from services.runtime.admin import ensure_topics
 from services.runtime.connection import Connection
 from services.runtime.health import Health
 from services.runtime.worker import GroupDeliveries, Worker
@@ -45,7 +44,7 @@ class WorkerRequest:
 
 async def start_worker(request: WorkerRequest, settings: Settings, connection: Connection) -> int:
     """Run the worker until a signal; its exit code. Raises `InfrastructureError` for a request that cannot be met."""
-    ready = await ensure_topics(connection, topics_of(settings), replication=settings.topics.replication_factor)
+    ready = await topics_ready(settings, connection)
     scope = request.run or "" if isinstance(request.output, Path) else ""
     pipeline = pipeline_of(settings, connection, ready.partitions, scope=scope, instance_id=request.instance)
     parts = Parts(settings, pipeline, Registry.load(), claims_of(settings))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import structlog
@@ -71,12 +71,18 @@ class _Declared:
 
 
 async def ensure_topics(
-    connection: Connection, topics: Topics, *, replication: int = BROKER_DEFAULT, timeout_s: float = TIMEOUT_S
+    connection: Connection,
+    topics: Topics,
+    *,
+    replication: int = BROKER_DEFAULT,
+    fewer_ok: bool = False,
+    timeout_s: float = TIMEOUT_S,
 ) -> TopicsReady:
     """Create the topics that are missing, check the others, and wait until every partition has a leader.
 
-    Safe to be called by many processes at once. Raises `TopicMismatchError` when an existing topic has too few
-    partitions, takes too small records or has the wrong cleanup policy, `AdminError` for anything else.
+    Safe to be called by many processes at once. `fewer_ok` takes existing topics with fewer partitions than declared: for
+    when nobody asked for a number. Raises `TopicMismatchError` when an existing topic has too few partitions, takes too
+    small records or has the wrong cleanup policy, `AdminError` for anything else.
     """
     declared = [_Declared(*fields) for fields in topics.declare()]
 
@@ -85,10 +91,20 @@ async def ensure_topics(
         missing = [topic for topic in declared if topic.name not in existing]
         created = await _create(admin, missing, replication, timeout_s)
         ready = TopicsReady(await _led_partitions(admin, declared, created), created)
-        await _check(admin, [topic for topic in declared if topic.name not in created], ready.partitions)
+        kept = [topic for topic in declared if topic.name not in created]
+        await _check(admin, [replace(t, partitions=1) for t in kept] if fewer_ok else kept, ready.partitions)
         return ready
 
     return await _with_admin(connection, work, timeout_s, "creating and checking topics")
+
+
+async def cluster_id(connection: Connection, *, timeout_s: float = TIMEOUT_S) -> str:
+    """The id that the cluster was given when it was formatted; a log that was wiped has another."""
+
+    async def work(admin: AIOKafkaAdminClient) -> str:
+        return str((await admin.describe_cluster())["cluster_id"])
+
+    return await _with_admin(connection, work, timeout_s, "asking for the cluster's id")
 
 
 async def end_offsets(

@@ -34,8 +34,7 @@ def page(request):
 def test_the_examples_of_a_page_run(page, kafka, topics, tmp_path):
     own_broker = page == "README.md"  # a newcomer's first hour includes starting one
     env = {} if own_broker else {"ROLLSTREAM_TOPICS__PREFIX": topics.prefix}
-    few = {"ROLLSTREAM_TOPICS__PARTITIONS": str(topics.partitions)}
-    session = Session(tmp_path, {**few, **env}, "" if own_broker else kafka.bootstrap_servers)
+    session = Session(tmp_path, env, "" if own_broker else kafka.bootstrap_servers)
     printed = session.run(blocks(page, "session"), timeout_s=200)
     for block, said in outputs(page, printed):
         assert missing(block.text, said) == [], f"{block} shows what was not printed:\n{said}"

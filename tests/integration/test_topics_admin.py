@@ -148,3 +148,13 @@ async def test_a_topic_that_appears_only_after_the_first_look_is_checked_all_the
     monkeypatch.setattr(admin, "_describe", blind_at_first)
     with pytest.raises(TopicMismatchError, match=r"it has 2 partitions, wanted at least 3"):
         await ensure_topics(kafka, Topics(prefix=topics.prefix, partitions=3), timeout_s=10)
+
+
+async def test_topics_with_fewer_partitions_do_when_nobody_asked_for_a_number(kafka):
+    """`rollstream run` makes 2 on a local broker; workers started later with the default of 12 work with them."""
+    prefix = unique_prefix()
+    await ensure_topics(kafka, Topics(prefix, 2))
+    with pytest.raises(TopicMismatchError, match="wanted at least 12"):
+        await ensure_topics(kafka, Topics(prefix, 12))
+    found = await ensure_topics(kafka, Topics(prefix, 12), fewer_ok=True)
+    assert found.partitions[Topics(prefix).name(PROMPTS)] == 2
