@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TextIO, TypeVar, cast
 
 import typer
 from typer.core import TyperGroup
@@ -193,11 +193,13 @@ def quiet_logs() -> None:
 
     import structlog
 
+    from rollstream.stderr import StandardError
+
     if state.debug:
         logging.basicConfig(level=logging.DEBUG)
     else:
         logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(cast("TextIO", StandardError())))
 
 
 def _described(error: Exception) -> tuple[str, int]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Literal
+from typing import Literal, TextIO, cast
 
 import structlog
+
+from rollstream.stderr import StandardError
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -23,7 +25,7 @@ def set_up(level: Literal["debug", "info", "warning", "error"], form: Literal["a
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", StandardError())),
     )
     logging.basicConfig(level=_LEVELS[level], stream=sys.stderr)
     if level != "debug":
