@@ -67,6 +67,9 @@ class Work:
 class Lane:
     """The records of one partition between delivery and commit.
 
+    `read_from` is where reading began when the lane was opened, `read_next` where it goes on after what was accepted; None is
+    the first record there is.
+
     `on_commit` is called after each commit with the number of records it finished, `on_error` when a commit raised;
     the lane is suspended by then and its uncommitted outputs are back in the outbox. `memory` is told
     what is finished. `in_order`: outputs must be committed in the order of the log, so an opening keeps no work from before.
@@ -86,6 +89,7 @@ class Lane:
         self.state = LaneState.SUSPENDED
         self.epoch = 0
         self.read_from: int | None = None
+        self.read_next: int | None = None
         self.queued: dict[int, ConsumerRecord] = {}
         self.running: dict[int, Work] = {}
         self.outbox: dict[int, Outputs] = {}
@@ -138,7 +142,7 @@ class Lane:
         if self._memory is not None:
             self._memory.forget(self.partition.partition)
         self.epoch = epoch
-        self.read_from = None if position.offset is None else max(0, position.offset - replay)
+        self.read_from = self.read_next = None if position.offset is None else max(0, position.offset - replay)
         self.state = LaneState.OPEN
         self._wake_committer()
 
@@ -156,7 +160,9 @@ class Lane:
         for record in records:
             offset = record.offset
             if not self._completion.has_room(1, offset):
+                self.read_next = offset
                 return offset
+            self.read_next = offset + 1
             if self._completion.deliver(offset) and not self._holds(offset):
                 self.queued[offset] = record
             elif self._memory is not None:

@@ -273,6 +273,15 @@ class Stage:
         self._pump()
         self._regulate()
 
+    async def refetch(self, error: Exception) -> None:
+        """A fetch failed, and what it had taken from the log by then is gone: read on behind what was booked."""
+        log.warning("fetch failed", stage=self.settings.name, error=repr(error))
+        for lane in [lane for lane in self.lanes.values() if lane.is_open]:
+            try:
+                await self._required_source().seek(lane.partition, lane.read_next)
+            except Exception as e:  # noqa: BLE001 - only opening again is as good as the seek
+                self._broken(lane, e)
+
     async def _book(self, lane: Lane, batch: Sequence[ConsumerRecord]) -> None:
         if lane.epoch > self._fetch_epoch:
             await self._required_source().seek(lane.partition, lane.read_from)

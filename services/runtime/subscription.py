@@ -1,12 +1,16 @@
 """FastStream and aiokafka under a stage: one batch subscriber, its consumer, its rebalance callbacks.
 
-Owns the translation between FastStream's subscriber and a `Stage`. Invariant: a record reaches the stage undecoded and in
-the order of its partition; nothing in between can reject it (a header that is not UTF-8 would stop FastStream's own
-parser for the whole batch).
+Owns the translation between FastStream's subscriber and a `Stage`. Invariants:
+
+- A record reaches the stage undecoded and in the order of its partition; nothing in between can reject it (a header that is
+  not UTF-8 would stop FastStream's own parser for the whole batch).
+- No record is passed over. When a fetch fails, aiokafka drops what the same fetch had taken from other partitions, so the
+  stage is told to read that again.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,18 +18,22 @@ from typing import Any
 import aiokafka
 from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
-from aiokafka.errors import IllegalStateError
+from aiokafka.errors import ConsumerStoppedError, IllegalStateError
 from aiokafka.structs import OffsetAndMetadata
 from faststream import AckPolicy
 from faststream.kafka import KafkaBroker
 from faststream.kafka.message import KafkaMessage
 
+from services.runtime import header_names
 from services.runtime.record import ConsumerRecord, TopicPartition
 from services.runtime.stage import MAX_FETCH, Stage
 
 _POLL_MS = 20
 """FastStream sleeps this long after an empty fetch, so it is the delay of an idle stage; a fetch that finds records ends at
 once."""
+
+_FETCH_RETRY_S = 1.0
+"""After a fetch that failed. FastStream itself would wait for five seconds, or not at all."""
 
 _MAX_POLL_INTERVAL_MS = 24 * 3_600_000
 """Fetching never waits on handling, so the interval says nothing about us; aiokafka must not throw us out over it."""
@@ -53,6 +61,7 @@ class Subscription(ConsumerRebalanceListener):
     def __init__(self, broker: KafkaBroker, stage: Stage, topics: Sequence[str], group: GroupSettings) -> None:
         self.group = group.group
         self._stage = stage
+        header_names.install()
         self._subscriber: Any = broker.subscriber(
             *topics,
             batch=True,
@@ -73,6 +82,8 @@ class Subscription(ConsumerRebalanceListener):
             decoder=_decode,
         )
         self._subscriber(self._handle)
+        self._fetch_batch = self._subscriber.get_msg
+        self._subscriber.get_msg = self._fetch  # type: ignore[method-assign]  # the one seam below FastStream's parser
         stage.attach(self)
 
     @property
@@ -119,6 +130,16 @@ class Subscription(ConsumerRebalanceListener):
     async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
         self._stage.assign(assigned)
 
+    async def _fetch(self, consumer: Any) -> Any:
+        try:
+            return await self._fetch_batch(consumer)
+        except ConsumerStoppedError:
+            raise
+        except Exception as e:  # noqa: BLE001 - whatever it was, what it had taken must be read again
+            await self._stage.refetch(e)
+            await asyncio.sleep(_FETCH_RETRY_S)
+            return ()
+
     async def _handle(self, records: Sequence[ConsumerRecord]) -> None:
         await self._stage.receive(records)
 
@@ -134,4 +155,5 @@ async def _parse(records: tuple[aiokafka.ConsumerRecord[bytes, bytes], ...]) -> 
 
 
 async def _decode(message: KafkaMessage) -> Sequence[ConsumerRecord]:
-    return message.raw_message if isinstance(message.raw_message, tuple) else (message.raw_message,)
+    raw: Any = message.raw_message  # a tuple from the consumer, a list or one record from FastStream's test broker
+    return (raw,) if isinstance(raw, aiokafka.ConsumerRecord) else raw

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import struct
 import sys
 import time
 from collections import Counter
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.record.util import calc_crc32c
 from support.brokers import unique_prefix
 from support.core_member import STAGE, MemberConfig, member
 
@@ -370,6 +372,41 @@ async def test_headers_that_are_no_text_stop_nothing(config, delivery):
     async with LogReader(Connection(config.bootstrap), [config.target]) as reader:
         await reader.read(await reader.ends([config.target]), {}, found.append)
     assert [list(r.headers) for r in found if int(r.value) % 3 == 0] == [poison] * 10
+
+
+async def send_undecodable(producer, topic, partition, count, at):
+    """One batch in which the header of record `at` has a name that is not UTF-8, as clients in other languages may write it.
+
+    aiokafka will not make such a name, so it is put into the finished batch and the check sum (CRC-32C, from byte 21) made
+    again.
+    """
+    batch = producer.create_batch()
+    for n in range(count):
+        batch.append(key=b"k", value=b"%d" % n, timestamp=None, headers=[("name", b"v")] if n == at else [])
+    data = bytearray(batch._build())
+    data[data.index(b"name") : data.index(b"name") + 4] = b"\xff\xfe\xfd\xfc"
+    data[17:21] = struct.pack(">I", calc_crc32c(bytes(data[21:])))
+    batch._buffer = data
+    await (await producer.send_batch(batch, topic, partition=partition))
+
+
+@pytest.mark.parametrize("at", [0, 25, 49])
+async def test_a_header_name_that_is_no_text_stops_nothing(config, at):
+    """aiokafka raises in the middle of a fetch, with records of the other partition in its hands, at every try."""
+    producer = AIOKafkaProducer(bootstrap_servers=config.bootstrap)
+    await producer.start()
+    for partition in (0, 1):
+        for n in range(1_000, 1_400):
+            await producer.send(config.source, b"%d" % (n + 1_000 * partition), partition=partition)
+    await producer.flush()
+    await send_undecodable(producer, config.source, 1, 50, at)
+    for partition in (0, 1):
+        for n in range(1_400, 2_000):
+            await producer.send(config.source, b"%d" % (n + 1_000 * partition), partition=partition)
+    await producer.stop()
+    async with running(config), Output(config) as output:
+        await output.wait_for(2_050)
+    await assert_once(config, [*range(50), *range(1_000, 3_000)])
 
 
 async def test_the_worker_says_who_it_is(config):

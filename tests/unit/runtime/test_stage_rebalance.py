@@ -261,6 +261,23 @@ async def test_a_batch_that_cannot_be_booked_is_read_again():
     await member.stage.close()
 
 
+@virtually
+async def test_what_a_failed_fetch_had_taken_is_read_again():
+    """aiokafka drops what it has drained from one partition when the next one's batch cannot be decoded."""
+    world = World()
+    world.produce(1_000, P0)
+    world.produce(1_000, P1)
+    member = Member(world, output_of)
+    await member.join(P0, P1)
+    await member.read_until(lambda: len(world.outputs) >= 500)
+    await until(member.source.fetch)  # taken, and lost
+    await member.stage.refetch(UnicodeDecodeError("utf-8", b"", 0, 1, ""))
+    await member.read_until(lambda: len(world.outputs) == 2_000)
+    assert sorted(world.outputs) == sorted(world.values())
+    assert member.stage.counters.reopened == 0
+    await member.stage.close()
+
+
 class Ledger:
     """A memory of handled records; `raise_at` breaks it once."""
 
