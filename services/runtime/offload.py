@@ -65,10 +65,17 @@ class _Job:
         self.hand: _Hand | None = None
         self.task: asyncio.Task[Any] | None = None
 
+    def claim(self) -> bool:
+        """Take the ticket; False when another thread was faster."""
+        try:
+            self.ticket.pop()
+        except IndexError:
+            return False
+        return True
+
     def abandon(self) -> None:
         """Nobody waits for it any more: never begin, or cancel what runs (called on the owner's loop)."""
-        with contextlib.suppress(IndexError):
-            self.ticket.pop()
+        self.claim()
         task = self.task
         if task is not None:
             with contextlib.suppress(RuntimeError):  # its thread has ended
@@ -105,8 +112,10 @@ class Offload:
         for job in list(self._jobs):
             self._settle(job, None, asyncio.CancelledError())
         for hand in (*self._hands, *self._held_up):
+            hand.interrupt(self._loop.time())
             hand.stop()
         self._hands.clear()
+        _adapt(self, held_up=False)
 
     def submit(self, call: Callable[[], Coroutine[Any, Any, T]], timeout_s: float) -> asyncio.Future[T]:
         """Run `call()` in a side thread.
@@ -158,7 +167,7 @@ class Offload:
     async def _supervise(self) -> None:
         while True:
             await asyncio.sleep(_SUPERVISE_S)
-            if self._jobs or self._held_up:
+            if self._jobs or self._held_up or not all(hand.answered for hand in self._hands):
                 now = self._loop.time()
                 self._set_aside(now)
                 self._take_back()
@@ -188,9 +197,9 @@ class Offload:
     def _expire(self, now: float) -> None:
         for job in [j for j in self._jobs if j.deadline <= now]:
             self._settle(job, None, RolloutTimeout("environment code did not return within its deadline"))
-            if job.hand is not None and job.hand in self._held_up:
-                job.hand.interrupt(job)
             job.abandon()
+        for hand in self._held_up:
+            hand.interrupt(now)
 
 
 _computing: set[Offload] = set()
@@ -212,7 +221,7 @@ class _Hand:
         self._inbox: deque[_Job] = deque()
         self._signalled = False
         self._asked = 0.0
-        self._current: _Job | None = None
+        self._running: dict[asyncio.Task[Any] | None, _Job] = {}
         self._outstanding = 0
         self._leaving = False
         self.answered = True
@@ -236,10 +245,13 @@ class _Hand:
             return 0.0
         return now - self._asked
 
-    def interrupt(self, job: _Job) -> None:
-        """Raise `RolloutTimeout` inside the job, if it is the one that holds this thread. C code is not interrupted."""
-        ident = self._thread.ident
-        if self._current is job and ident is not None:
+    def interrupt(self, now: float) -> None:
+        """Raise `RolloutTimeout` inside the job that holds this thread, if its time is up or nobody waits for it.
+
+        Called until the thread answers: code may swallow one. Neither C code is interrupted nor a task that the job started.
+        """
+        ident, job = self._thread.ident, self._running.get(asyncio.current_task(self._loop))
+        if job is not None and ident is not None and (job.deadline <= now or job.future.done()):
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(RolloutTimeout))
 
     def stop(self) -> None:
@@ -285,25 +297,26 @@ class _Hand:
 
     async def _perform(self, job: _Job) -> None:
         try:
-            job.ticket.pop()
-        except IndexError:
-            pass  # another thread has it
-        else:
-            await self._call(job)
-        self._outstanding -= 1
-        if self._leaving and not self._outstanding:
-            self._loop.stop()
+            if job.claim():
+                await self._call(job)
+        finally:
+            self._outstanding -= 1
+            if self._leaving and not self._outstanding:
+                self._loop.stop()
 
     async def _call(self, job: _Job) -> None:
-        result, error = None, None
-        self._current, job.task = job, asyncio.current_task()
+        result: Any = None
+        error: Exception | None = None
+        job.task = task = asyncio.current_task()
+        self._running[task] = job
         try:
             result = await job.call()
+        except StopIteration as e:
+            error = RuntimeError(f"environment code raised {e!r}")  # no future can hold it
         except Exception as e:  # noqa: BLE001 - everything belongs to the caller, an interrupt included
             error = e
         except BaseException as e:  # noqa: BLE001 - there it would end the worker (`sys.exit`) or its stage's own task
             error = RuntimeError(f"environment code raised {e!r}")
-        if self._current is job:
-            self._current = None
+        self._running.pop(task, None)
         job.task = None
         self._owner.finished(job, result, error)

@@ -1,0 +1,311 @@
+"""Environment code in side threads: neighbours, deadlines, code that never returns, bounds, and the end.
+
+Real threads and real time, since that is what is promised; limits are far from what is measured on an idle machine.
+"""
+
+import asyncio
+import contextlib
+import sys
+import threading
+import time
+
+import pytest
+
+from schemas.errors import CapacityError, RolloutTimeout
+from services.runtime import offload as module
+from services.runtime.offload import Offload
+
+NORMAL_S = 1.0
+"""What a neighbour may be late by."""
+
+
+@contextlib.asynccontextmanager
+async def working():
+    offload = Offload("test")
+    await offload.start()
+    try:
+        yield offload
+    finally:
+        await offload.close()
+
+
+def computing(seconds):
+    """Python code that holds the interpreter whenever it may."""
+
+    async def call():
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            pass
+        return "computed"
+
+    return call
+
+
+async def quick():
+    return threading.current_thread().name
+
+
+async def waiting(seconds):
+    await asyncio.sleep(seconds)
+    return "waited"
+
+
+async def until_held_up(offload, count, timeout_s=5):
+    """Until so many threads are set aside."""
+    async with asyncio.timeout(timeout_s):
+        while offload.held_up != count:  # noqa: ASYNC110 - threads are set aside, and end, when they do
+            await asyncio.sleep(0.01)
+
+
+async def freed(offload):
+    await until_held_up(offload, 0)
+
+
+async def test_a_result_and_an_error_come_back():
+    async with working() as offload:
+        assert "test-side" in await offload.submit(quick, 5)
+
+        async def broken():
+            raise KeyError("x")
+
+        with pytest.raises(KeyError):
+            await offload.submit(broken, 5)
+        assert await offload.submit(lambda: waiting(0.05), 5) == "waited"
+
+
+@pytest.mark.parametrize(
+    "error", [StopIteration("a"), SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError("own")], ids=repr
+)
+async def test_what_must_not_reach_the_workers_loop_comes_as_an_error(error):
+    def at_once():
+        raise error
+
+    async def within():
+        raise error
+
+    async with working() as offload:
+        for call in (at_once, within):
+            with pytest.raises(RuntimeError):
+                await offload.submit(call, 5)
+        assert await offload.submit(quick, 5)
+
+
+async def test_many_go_through_one_thread():
+    async with working() as offload:
+        assert len(set(await asyncio.gather(*(offload.submit(quick, 10) for _ in range(5_000))))) == 1
+        assert offload.held_up == 0
+
+
+async def test_neighbours_of_code_that_computes_go_on():
+    """One computes for three seconds; those that were queued behind it and those that come later are not held up."""
+    async with working() as offload:
+        began = time.perf_counter()
+        long = offload.submit(computing(3), 30)
+        behind = [offload.submit(quick, 30) for _ in range(50)]
+        await asyncio.wait_for(asyncio.gather(*behind), NORMAL_S)
+        await asyncio.wait_for(asyncio.gather(*(offload.submit(quick, 30) for _ in range(50))), NORMAL_S)
+        assert time.perf_counter() - began < 3
+        assert await long == "computed"
+        await freed(offload)
+
+
+async def test_the_workers_loop_is_not_held_up():
+    async with working() as offload:
+        long = asyncio.gather(*(offload.submit(computing(1.5), 30) for _ in range(2)))
+        worst = 0.0
+        while not long.done():
+            began = time.perf_counter()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0.005)
+            worst = max(worst, time.perf_counter() - began)
+        assert worst < NORMAL_S / 2
+
+
+async def test_code_that_never_returns_fails_at_its_deadline_and_is_interrupted():
+    async with working() as offload:
+        with pytest.raises(RolloutTimeout):
+            await asyncio.wait_for(offload.submit(computing(3_600), 0.5), 0.5 + NORMAL_S)
+        await freed(offload)
+        assert await offload.submit(quick, 5)
+
+
+async def test_a_deadline_shorter_than_a_stall_is_an_interrupt_too():
+    """The job is past its deadline before its thread counts as held up."""
+    async with working() as offload:
+        with pytest.raises(RolloutTimeout):
+            await offload.submit(computing(3_600), 0.01)
+        await until_held_up(offload, 1)
+        await freed(offload)
+        assert await offload.submit(quick, 5)
+
+
+async def test_code_that_swallows_one_interrupt_gets_another():
+    swallowed = []
+
+    async def stubborn():
+        while True:
+            try:
+                while True:
+                    pass
+            except Exception as e:
+                swallowed.append(e)
+                if len(swallowed) == 3:
+                    raise
+
+    async with working() as offload:
+        with pytest.raises(RolloutTimeout):
+            await offload.submit(stubborn, 0.2)
+        await freed(offload)
+        assert len(swallowed) == 3
+
+
+async def test_an_async_function_that_computes_after_a_wait_is_interrupted_although_others_began_since():
+    async def later():
+        await asyncio.sleep(0.2)
+        while True:
+            pass
+
+    async with working() as offload:
+        stuck = offload.submit(later, 0.6)
+        await asyncio.gather(*(offload.submit(quick, 5) for _ in range(20)))
+        with pytest.raises(RolloutTimeout):
+            await stuck
+        await freed(offload)
+
+
+async def test_only_the_overdue_are_interrupted():
+    """A neighbour in the same thread that computes within its own deadline is left alone."""
+    async with working() as offload:
+        overdue = offload.submit(lambda: waiting(30), 0.3)
+        long = offload.submit(computing(1.5), 30)
+        with pytest.raises(RolloutTimeout):
+            await overdue
+        assert await long == "computed"
+
+
+async def test_an_async_function_past_its_deadline_is_cancelled_where_it_waits():
+    ended = threading.Event()
+
+    async def forever():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async with working() as offload:
+        with pytest.raises(RolloutTimeout):
+            await offload.submit(forever, 0.2)
+        assert await asyncio.to_thread(ended.wait, 5)
+
+
+async def test_a_job_whose_caller_is_gone_ends():
+    ended = threading.Event()
+
+    async def forever():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async with working() as offload:
+        job = offload.submit(forever, 60)
+        stuck = offload.submit(computing(3_600), 60)
+        await asyncio.sleep(0.05)
+        job.cancel()
+        await until_held_up(offload, 1)
+        stuck.cancel()
+        await freed(offload)
+        assert await asyncio.to_thread(ended.wait, 5)
+
+
+async def test_a_job_whose_caller_is_gone_before_it_began_never_begins():
+    begun = []
+
+    async def call():
+        begun.append(1)
+
+    async with working() as offload:
+        long = offload.submit(computing(0.08), 30)
+        job = offload.submit(call, 30)
+        job.cancel()
+        await long
+        await offload.submit(quick, 5)
+        assert not begun
+
+
+async def test_threads_have_a_bound(monkeypatch):
+    """Beyond it callers are told at once, and it ends when threads come back."""
+    monkeypatch.setattr(module, "MAX_THREADS", 3)
+    release = threading.Event()
+
+    async def blocked():
+        release.wait(30)  # C code: no interrupt reaches it
+
+    async with working() as offload:
+        held = []
+        for n in range(1, 4):
+            held.append(offload.submit(blocked, 60))
+            await until_held_up(offload, n)
+        with pytest.raises(CapacityError, match="all 3 threads"):
+            offload.submit(blocked, 60)
+        release.set()
+        await asyncio.wait_for(asyncio.gather(*held), 10)
+        await freed(offload)
+        assert await offload.submit(quick, 5)
+
+
+async def test_jobs_behind_the_last_thread_are_told_that_there_is_none(monkeypatch):
+    monkeypatch.setattr(module, "MAX_THREADS", 1)
+    release = threading.Event()
+
+    async def blocked():
+        release.wait(30)
+
+    async with working() as offload:
+        held = offload.submit(blocked, 60)
+        behind = [offload.submit(quick, 60) for _ in range(3)]
+        results = await asyncio.wait_for(asyncio.gather(*behind, return_exceptions=True), 5)
+        assert [type(r) for r in results] == [CapacityError] * 3
+        release.set()
+        await held
+
+
+async def test_closing_does_not_wait_for_a_stuck_thread():
+    release = threading.Event()
+
+    async def blocked():
+        release.wait(30)
+
+    offload = Offload("test")
+    await offload.start()
+    stuck, async_one = offload.submit(blocked, 60), offload.submit(lambda: waiting(60), 60)
+    await until_held_up(offload, 1)
+    began = time.perf_counter()
+    await offload.close()
+    assert time.perf_counter() - began < NORMAL_S
+    for job in (stuck, async_one):
+        with pytest.raises(asyncio.CancelledError):
+            await job
+    release.set()
+
+
+async def test_the_interpreter_is_shared_as_usual_when_the_worker_has_ended():
+    usual = sys.getswitchinterval()
+    async with working() as offload:
+        stuck = offload.submit(computing(3_600), 60)
+        await until_held_up(offload, 1)
+        await asyncio.sleep(0.1)
+    assert stuck.cancelled()
+    assert sys.getswitchinterval() == usual
+
+
+async def test_threads_end_with_the_worker():
+    before = threading.active_count()
+    async with working() as offload:
+        await asyncio.gather(*(offload.submit(computing(0.3), 30) for _ in range(3)))
+        endless = offload.submit(computing(3_600), 60)
+        await until_held_up(offload, 1)
+    assert endless.cancelled()
+    async with asyncio.timeout(5):
+        while threading.active_count() > before:  # noqa: ASYNC110 - threads end when they end
+            await asyncio.sleep(0.01)
