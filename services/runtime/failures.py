@@ -92,7 +92,6 @@ class Failures:
         return [self.of_record(error, record) if rollout is None else self.of_rollout(error, rollout, record)]
 
     def _event(self, error: Exception, record: ConsumerRecord, ref: RolloutRef | None, **more: object) -> Failure:
-        known = isinstance(error, RolloutError)
         run = headers.value(record.headers, headers.RUN) or DEFAULT_RUN.encode()
         return Failure(
             run_id=ref.run_id if ref else run.decode("utf-8", "replace")[:MAX_ID_LENGTH],
@@ -100,8 +99,8 @@ class Failures:
             outcome=str(error.outcome if isinstance(error, RolloutError) else Outcome.FAILED),
             stage=self.stage,
             error_type=type(error).__name__,
-            message=_text(str(error) if known else repr(error)),
-            detail=_text(getattr(error, "detail", "")),
+            message=_text(str(error) if isinstance(error, RolloutError) else _named(error)),
+            detail=_text(error.detail if isinstance(error, RolloutError) else ""),
             retryable=error.retryable if isinstance(error, RolloutError) else True,
             failed_ms=self._now_ms(),
             ref=ref,
@@ -147,6 +146,14 @@ def _rollout_in(data: bytes) -> Rollout | Trajectory | None:
 
 def _cut(data: bytes) -> bytes:
     return data[:INLINE_LIMIT]
+
+
+def _named(error: Exception) -> str:
+    """An exception of somebody else's making, in words; its own `repr` may be broken, too."""
+    try:
+        return repr(error)
+    except Exception as e:  # noqa: BLE001 - a failure that cannot be recorded would stop the worker
+        return f"{type(error).__name__} (its repr raised {type(e).__name__})"
 
 
 def _text(text: str) -> str:
