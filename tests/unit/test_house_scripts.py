@@ -73,7 +73,7 @@ def test_check_runs_everything_and_the_tests_last(machine):
         "run --no-sync ruff check .",
         "run --no-sync ruff format --check .",
         "run --no-sync mypy",
-        "run --no-sync pytest -m not slow",
+        "run --no-sync pytest -m not slow --reruns 1 --tb native",
     ]
 
 
@@ -91,7 +91,7 @@ def test_check_passes_options_to_pytest(machine):
     machine.run("./check", "unit", "-k", "claims")
     machine.run("./check", "-x")
     assert machine.calls()[1].endswith("-k claims")
-    assert machine.calls()[-1] == "run --no-sync pytest -m not slow -x"
+    assert machine.calls()[-1] == "run --no-sync pytest -m not slow --reruns 1 --tb native -x"
 
 
 @pytest.mark.parametrize(
