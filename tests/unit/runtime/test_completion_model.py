@@ -60,7 +60,7 @@ class CompletionMachine(RuleBasedStateMachine):
         self._produce(count, gaps, rng)
         self._rush(slow, rng)
 
-    @rule(size=st.sampled_from((3_000, 40_000, 3_000_000, 30_000_000)))
+    @rule(size=st.sampled_from((3_000, 40_000, 300_000, 10_000_000)))  # the last is more than a span may be
     def leave_a_large_gap(self, size):
         """Retention, or the abort of a huge transaction."""
         self.end += size
@@ -213,6 +213,6 @@ class CompletionMachine(RuleBasedStateMachine):
 
 
 CompletionMachine.TestCase.settings = hypothesis.settings(
-    max_examples=max(25, hypothesis.settings.default.max_examples // 2), stateful_step_count=25
+    max_examples=max(25, hypothesis.settings.default.max_examples // 4), stateful_step_count=25
 )
 TestCompletionMachine = CompletionMachine.TestCase
