@@ -22,7 +22,6 @@ from schemas.errors import (
     DataError,
     DuplicateError,
     InfrastructureError,
-    RolloutCancelled,
     RolloutError,
     RolloutTimeout,
 )
@@ -41,6 +40,7 @@ from services.runtime.offload import Offload
 from services.runtime.pressure import Pressure
 from services.runtime.record import ConsumerRecord, Outgoing, Outputs
 from services.runtime.scope import Scope
+from services.runtime.standing import check_running
 from services.runtime.state import write_state
 
 _SEED_TIMEOUT_S = 120.0
@@ -89,8 +89,7 @@ class Admission:
             task = read_prompt(record.value, place_of(record))
             if tools.scope.run and task.prompt.run_id != tools.scope.run:
                 return ()
-            if tools.control.is_cancelled(task.prompt.run_id):
-                raise RolloutCancelled(f"run {task.prompt.run_id} is cancelled")
+            check_running(tools.control, task.prompt.run_id)
             binding = _bind(tools.registry, task)
             checked = read_task(binding.environment, task.row)
         except RolloutError as e:

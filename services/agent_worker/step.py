@@ -18,7 +18,7 @@ from environments.registry import Registry
 from environments.response import Response
 from environments.usage import add_usage
 from schemas import codec, headers, jsontext
-from schemas.errors import CapacityError, DataError, RolloutCancelled, RolloutError, RolloutExpired
+from schemas.errors import CapacityError, DataError, RolloutError
 from schemas.events import Rollout, ToolCalls, Trajectory, Turn
 from schemas.rows import PARAMS
 from services.agent_worker.conversation import (
@@ -39,6 +39,7 @@ from services.runtime.event_record import event_record
 from services.runtime.failures import Failures, trace_of
 from services.runtime.record import ConsumerRecord, Outgoing, Outputs
 from services.runtime.scope import Scope
+from services.runtime.standing import check_standing
 
 MAX_TURNS = 1_000
 """Turns of one rollout, whatever its agent: an agent that never ends is a defect, not a long task."""
@@ -100,10 +101,7 @@ class TurnStep:
         return await self._hand_on(opened, step, record)
 
     def _check(self, rollout: Rollout) -> None:
-        if self._tools.control.is_cancelled(rollout.ref.run_id):
-            raise RolloutCancelled(f"run {rollout.ref.run_id} is cancelled")
-        if rollout.deadline_ms and self._tools.now() * 1000 >= rollout.deadline_ms:
-            raise RolloutExpired(f"the rollout's deadline passed before turn {rollout.turn + 1} could begin")
+        check_standing(self._tools.control, rollout, self._tools.now(), f"turn {rollout.turn + 1} could begin")
         if rollout.turn >= MAX_TURNS:
             raise CapacityError(f"the rollout has made {MAX_TURNS:,} model calls", retryable=False)
 

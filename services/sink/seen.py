@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from schemas.errors import Outcome
 
-_UNCOUNTED_OUTCOMES = (Outcome.DUPLICATE, Outcome.SUPERSEDED)
-
 
 class Seen:
     """Outcomes by rollout. Changes since the last `keep` can be taken back."""

@@ -22,7 +22,7 @@ from environments.environment import Environment, Move, Seed
 from environments.registry import Registry
 from environments.response import Item, Response
 from schemas import codec, headers, jsontext
-from schemas.errors import RolloutCancelled, RolloutError, RolloutExpired, RolloutTimeout, ToolError
+from schemas.errors import RolloutError, RolloutTimeout, ToolError
 from schemas.events import Rollout, ToolCalls, Turn
 from schemas.topics import INLINE_LIMIT
 from services.runtime.chance import rng_of
@@ -33,6 +33,7 @@ from services.runtime.failures import Failures, trace_of
 from services.runtime.offload import Offload
 from services.runtime.record import ConsumerRecord, Outgoing, Outputs
 from services.runtime.scope import Scope
+from services.runtime.standing import check_standing
 from services.runtime.state import read_state, write_state
 
 
@@ -85,7 +86,8 @@ class ToolStep:
 
     async def _run(self, event: ToolCalls, record: ConsumerRecord) -> Outgoing:
         rollout = event.rollout
-        self._check(rollout)
+        before = f"the tool calls of turn {rollout.turn} could run"
+        check_standing(self._tools.control, rollout, self._tools.now(), before)
         environment = self._tools.registry.binding(rollout.environment, None).environment
         row = jsontext.loads(rollout.row.data or await self._tools.claims.unpack(rollout.ref, "row", rollout.row))
         work = _Work(environment, event, row, self._context(rollout))
@@ -100,12 +102,6 @@ class ToolStep:
         except Exception as e:
             raise ToolError(f"{rollout.environment}: {e!r}") from e
         return await self._turn(rollout, outcome, record)
-
-    def _check(self, rollout: Rollout) -> None:
-        if self._tools.control.is_cancelled(rollout.ref.run_id):
-            raise RolloutCancelled(f"run {rollout.ref.run_id} is cancelled")
-        if rollout.deadline_ms and self._tools.now() * 1000 >= rollout.deadline_ms:
-            raise RolloutExpired(f"the rollout's deadline passed before the tool calls of turn {rollout.turn} could run")
 
     def _timeout_s(self, rollout: Rollout) -> float:
         if not rollout.deadline_ms:

@@ -20,7 +20,7 @@ from environments.registry import Registry
 from environments.response import Response
 from environments.verdict import Verdict
 from schemas import codec, headers, jsontext
-from schemas.errors import RolloutCancelled, RolloutError, RolloutTimeout, VerifierError
+from schemas.errors import RolloutError, RolloutTimeout, VerifierError
 from schemas.events import Scored, Trajectory
 from schemas.topics import INLINE_LIMIT
 from services.runtime.chance import rng_of
@@ -30,6 +30,7 @@ from services.runtime.failures import Failures, trace_of
 from services.runtime.offload import Offload
 from services.runtime.record import ConsumerRecord, Outgoing, Outputs
 from services.runtime.scope import Scope
+from services.runtime.standing import check_running
 from services.runtime.state import read_state
 from services.verifier_worker.line import result_line
 
@@ -69,8 +70,7 @@ class VerifyStep:
             return [self._tools.failures.of_rollout(e, trajectory, record)]
 
     async def _score(self, trajectory: Trajectory, record: ConsumerRecord) -> Outgoing:
-        if self._tools.control.is_cancelled(trajectory.ref.run_id):
-            raise RolloutCancelled(f"run {trajectory.ref.run_id} is cancelled")
+        check_running(self._tools.control, trajectory.ref.run_id)
         environment = self._tools.registry.binding(trajectory.environment, None).environment
         claims, ref = self._tools.claims, trajectory.ref
         row = jsontext.loads(trajectory.row.data or await claims.unpack(ref, "row", trajectory.row))
