@@ -128,7 +128,8 @@ class Session:
         (folder / ".venv").symlink_to(sys.prefix)
         for name in ("quickstart", "check", "scripts", "environments"):
             (folder / name).symlink_to(ROOT / name)
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("ROLLSTREAM_", "VIRTUAL_ENV"))}
+        # `uv run` names itself in UV, which our scripts would take before the stand-in.
+        clean = {k: v for k, v in os.environ.items() if k != "UV" and not k.startswith(("ROLLSTREAM_", "VIRTUAL_ENV"))}
         path = os.pathsep.join([str(bin_folder), *([str(folder / ".venv" / "bin")] if kafka else []), os.environ["PATH"]])
         own = {"PATH": path, "KAFKA": kafka, "PYTHONUNBUFFERED": "1", "COLUMNS": "100"}
         cache = {k: v for k, v in os.environ.items() if k == "ROLLSTREAM_CACHE_DIR"}
