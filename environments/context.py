@@ -29,34 +29,118 @@ class ModelClient(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """What a sandboxed program may use; sizes in bytes, times in seconds.
+
+    `memory` counts the whole process tree where the machine can count it, each process elsewhere. `output` is what is kept of
+    stdout and stderr each: the head and the tail.
+    """
+
+    wall_s: float = 10.0
+    cpu_s: float | None = None
+    memory: int = 1 << 30
+    processes: int = 64
+    open_files: int = 256
+    file_size: int = 64 << 20
+    scratch: int = 256 << 20
+    output: int = 1 << 20
+    network: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class SandboxResult:
-    """What a sandboxed program left: exit status, output (cut to the limit), and whether a limit ended it."""
+    """What a sandboxed program left: exit status (negative: the signal that ended it), output, files that were asked for.
+
+    `limit` names the limit that ended it (`wall`, `cpu`, `memory`, `output`, …), empty when none did. `unsafe`: it ran
+    without isolation, because somebody asked for that.
+    """
 
     returncode: int
     stdout: bytes
     stderr: bytes
-    timed_out: bool = False
     limit: str = ""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    wall_s: float = 0.0
+    unsafe: bool = False
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether time ended it, on the wall or on the processor."""
+        return self.limit in {"wall", "cpu"}
 
 
 class Sandbox(Protocol):
     """Runs model-written code under limits. Raises `InfrastructureError` when the sandbox itself failed."""
 
     async def run(
-        self, argv: Sequence[str], *, files: Mapping[str, bytes], stdin: bytes = b"", timeout_s: float
-    ) -> SandboxResult: ...
+        self,
+        argv: Sequence[str],
+        *,
+        files: Mapping[str, bytes] | None = None,
+        stdin: bytes = b"",
+        limits: Limits = Limits(),
+        collect: Sequence[str] = (),
+    ) -> SandboxResult:
+        """Run `argv` in a scratch directory that holds `files` (relative path to content) and nothing of the host's.
+
+        `PYTHON` as the first word stands for a Python interpreter with the packages of this installation. `collect` names
+        files (relative) to read back afterwards; those missing are left out.
+        """
+        ...
+
+
+PYTHON = "python"
+"""First word of a sandboxed command: the interpreter that has numpy and the like, wherever the sandbox keeps it."""
 
 
 class Session(Protocol):
-    """A live session of one rollout on a tool worker; `journal` rebuilds it on another worker."""
+    """A live session of one rollout on a tool worker: an interpreter that keeps its variables between calls."""
 
-    async def execute(self, command: str, *, timeout_s: float) -> SandboxResult: ...
+    async def execute(self, code: str, *, timeout_s: float) -> Mapping[str, Any]:
+        """Run `code`; the reply is the JSON object that the session's driver program answers.
+
+        Raises `RolloutTimeout` when it was killed for its time, `InfrastructureError` when it is gone.
+        """
+        ...
 
 
 class Sessions(Protocol):
     """Live sessions by rollout: found again while this worker lives, rebuilt from the journal when it does not."""
 
-    async def get(self, rollout: str, kind: str, journal: Sequence[str]) -> Session: ...
+    async def get(
+        self,
+        rollout: str,
+        driver: str,
+        *,
+        journal: Sequence[str] = (),
+        limits: Limits = Limits(),
+    ) -> Session:
+        """The rollout's session. `driver` is the source of the Python program that runs in the sandbox and answers calls.
+
+        When this worker has none, or one that has executed something else than `journal`, a new one executes the journal first.
+        """
+        ...
+
+    async def close(self, rollout: str) -> None:
+        """End the rollout's session; nothing happens when there is none."""
+        ...
+
+
+class Pool(Protocol):
+    """Runs plain functions in other processes, for code that computes for long."""
+
+    async def run(self, function: Callable[..., T], *args: Any, timeout_s: float | None = None) -> T:
+        """`function(*args)`; both must be picklable. Raises `RolloutTimeout`, and `VerifierError` when the process died."""
+        ...
+
+
+class CodeServer(Protocol):
+    """A code-execution server (math_formal_lean.md, "The Lean sandbox protocol"): a request object in, a reply object out.
+
+    Never raises for what the server or the connection did: that is in the reply (`process_status`).
+    """
+
+    async def execute(self, request: Mapping[str, Any], *, timeout_s: float) -> Mapping[str, Any]: ...
 
 
 class Search(Protocol):
@@ -81,6 +165,8 @@ class Context:
     sandbox_client: Sandbox | None = None
     session_pool: Sessions | None = None
     search_client: Search | None = None
+    pool_client: Pool | None = None
+    code_server_client: CodeServer | None = None
 
     @cached_property
     def rng(self) -> random.Random:
@@ -103,6 +189,15 @@ class Context:
     def sessions(self) -> Sessions:
         """The live sessions; raises `InfrastructureError` when this worker has none."""
         return _present(self.session_pool, "session pool")
+
+    @property
+    def code_server(self) -> CodeServer:
+        """The code-execution server; raises `InfrastructureError` when none is configured."""
+        return _present(self.code_server_client, "code server (setting `code_server.url`)")
+
+    async def compute(self, function: Callable[..., T], *args: Any, timeout_s: float | None = None) -> T:
+        """`function(*args)` in another process, where the worker has a pool; in this one otherwise (tests)."""
+        return await self.pool_client.run(function, *args, timeout_s=timeout_s) if self.pool_client else function(*args)
 
     @property
     def search(self) -> Search:

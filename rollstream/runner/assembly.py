@@ -16,6 +16,7 @@ from services.models.client import PolicyClient
 from services.models.endpoint import ModelEndpoint, RetryBudget, Timeouts
 from services.runtime.admin import TopicsReady, ensure_topics
 from services.runtime.claims import ClaimStore
+from services.runtime.clients import Clients
 from services.runtime.connection import Connection
 from services.runtime.worker import Pipeline, Worker
 from services.sink import app as sink_app
@@ -86,27 +87,33 @@ def endpoint_of(settings: Settings, url: str | None = None) -> ModelEndpoint:
     )
 
 
+def clients_of(settings: Settings) -> Clients:
+    """What environment code may use on a worker, as configured: models, sandbox, sessions, process pool, code server."""
+    del settings
+    return Clients()
+
+
 def agent_worker(parts: Parts, endpoint: ModelEndpoint) -> Worker:
     """The agent worker."""
     s = parts.settings
     bounds = agent_app.AgentSettings(
         s.agent.in_flight, s.deadlines.rollout_timeout_s, s.admission.high_water, s.admission.low_water
     )
-    return agent_app.build(parts.pipeline, bounds, parts.registry, parts.claims, {"policy": PolicyClient(endpoint)})
+    return agent_app.build(parts.pipeline, bounds, parts.registry, parts.claims, {"policy": PolicyClient(endpoint)}, Clients())
 
 
 def tool_worker(parts: Parts) -> Worker:
     """The tool worker."""
     s = parts.settings
     bounds = tool_app.ToolSettings(s.tool.in_flight, s.deadlines.tool_timeout_s)
-    return tool_app.build(parts.pipeline, bounds, parts.registry, parts.claims)
+    return tool_app.build(parts.pipeline, bounds, parts.registry, parts.claims, clients_of(s))
 
 
 def verifier_worker(parts: Parts) -> Worker:
     """The verifier worker."""
     s = parts.settings
     bounds = verifier_app.VerifierSettings(s.verifier.in_flight, s.deadlines.verify_timeout_s, s.scored_format)
-    return verifier_app.build(parts.pipeline, bounds, parts.registry, parts.claims)
+    return verifier_app.build(parts.pipeline, bounds, parts.registry, parts.claims, clients_of(s))
 
 
 def sink_worker(parts: Parts, target: sink_app.MakeTarget, observe: sink_app.Observe | None = None) -> Worker:

@@ -10,10 +10,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from inspect import iscoroutinefunction
 from typing import Any
 
-from environments.context import Context
 from environments.dispatch import first_state, read_task, run_seed
 from environments.environment import Environment, Seed
 from environments.registry import Binding, Registry
@@ -31,8 +30,8 @@ from schemas.prompts import Task, read_prompt
 from schemas.rows import agent_name
 from services.agent_worker.conversation import items_json, within_record
 from services.agent_worker.seen import Seen
-from services.runtime.chance import rng_of
 from services.runtime.claims import ClaimStore
+from services.runtime.clients import Clients
 from services.runtime.control import Control
 from services.runtime.event_record import event_record
 from services.runtime.failures import Failures, place_of, trace_of
@@ -68,6 +67,7 @@ class AdmissionTools:
     control: Control
     pressure: Pressure
     offload: Offload
+    clients: Clients
     scope: Scope
     rollout_timeout_s: float
     now: Callable[[], float] = time.time
@@ -154,8 +154,10 @@ class Admission:
         found = headers.of(start.ref, *trace_of(record))
         if environment.seed_on == "tool_worker":
             return event_record(self._tools.tool_calls_topic, start.ref.key, ToolCalls(start, kind="seed"), found)
-        context = Context(rollout_id=start.ref.rollout_id, make_rng=partial(rng_of, start.ref, 0))
-        seed = await self._tools.offload.submit(lambda: run_seed(environment, task, context), _SEED_TIMEOUT_S)
+        context = self._tools.clients.context(start.ref, 0)
+        seed = await self._tools.offload.submit(
+            lambda: run_seed(environment, task, context), _SEED_TIMEOUT_S, waits=iscoroutinefunction(environment.seed)
+        )
         rollout = await within_record(self._tools.claims, seeded(start, environment, seed))
         return event_record(self._tools.turns_topic, start.ref.key, Turn(rollout), found)
 

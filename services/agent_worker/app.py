@@ -13,6 +13,7 @@ from services.agent_worker.seen import REPLAY
 from services.agent_worker.step import TurnStep, TurnTools
 from services.models.client import PolicyClient
 from services.runtime.claims import ClaimStore
+from services.runtime.clients import Clients
 from services.runtime.control import Control
 from services.runtime.failures import Failures
 from services.runtime.offload import Offload
@@ -44,16 +45,21 @@ class AgentSettings:
 
 
 def build(
-    pipeline: Pipeline, settings: AgentSettings, registry: Registry, claims: ClaimStore, models: Mapping[str, PolicyClient]
+    pipeline: Pipeline,
+    settings: AgentSettings,
+    registry: Registry,
+    claims: ClaimStore,
+    models: Mapping[str, PolicyClient],
+    clients: Clients,
 ) -> Worker:
-    """The agent worker. `models` are clients by name, with `policy` among them."""
+    """The agent worker. `models` are what agents call, by name, with `policy` among them; `clients` are for seeds."""
     topics, scope = pipeline.topics, Scope(pipeline.scope)
     control = Control(pipeline.connection, topics.name(names.CONTROL))
     # A pipeline without a sink of ours is fine: a trainer may read the scored rollouts itself.
     optional = frozenset({topics.name(names.SCORED)})
     pressure = Pressure(pipeline.connection, _readers(pipeline), pipeline.partitions, _marks(settings), optional)
     offload = Offload(ADMISSION)
-    worker = Worker(STAGE, pipeline, clients=[*models.values(), control, pressure, offload])
+    worker = Worker(STAGE, pipeline, clients=[*models.values(), control, pressure, clients, offload])
     failures = Failures(topics.name(names.FAILURES), STAGE, FailureClass.INFRASTRUCTURE)
     admission = Admission(
         AdmissionTools(
@@ -65,6 +71,7 @@ def build(
             control=control,
             pressure=pressure,
             offload=offload,
+            clients=clients,
             scope=scope,
             rollout_timeout_s=settings.rollout_timeout_s,
         )

@@ -10,8 +10,11 @@ import random
 
 from schemas.identity import RolloutRef
 
+VERIFICATION = -1
+"""The turn as which a verification counts."""
+
 
 def rng_of(ref: RolloutRef, turn: int) -> random.Random:
-    """Random numbers of one attempt of a rollout at one turn (0: its seed; the verifier counts as turn -1)."""
+    """Random numbers of one attempt of a rollout at one turn (0: its seed; `VERIFICATION`)."""
     seed = f"{ref.run_id}/{ref.rollout_id}/{turn}".encode()
     return random.Random(hashlib.blake2b(seed, digest_size=8).digest())  # noqa: S311 - simulation, not secrets

@@ -3,6 +3,7 @@
 Owns the threads and their supervision. Invariants:
 
 - The loop that talks to Kafka never runs environment code. A verifier that computes for 30 s delays its own rollout.
+- Code that waits (`async def`: a judge, a sandbox) never shares a thread with code that computes (`def`).
 - A thread that has not answered for `STALL_S` is set aside: work that it has not begun moves to another thread.
 - Every job has a deadline. A job past it fails for its caller at once; what waits inside it is cancelled, and pure Python
   code that ignores that is interrupted. A job whose caller is gone ends alike.
@@ -55,10 +56,13 @@ class _Job:
     `task` is what runs it there; asyncio itself would let a task go that only waits for something of its own.
     """
 
-    __slots__ = ("call", "deadline", "future", "hand", "task", "ticket")
+    __slots__ = ("call", "deadline", "future", "hand", "task", "ticket", "waits")
 
-    def __init__(self, call: Callable[[], Coroutine[Any, Any, Any]], deadline: float, future: asyncio.Future[Any]) -> None:
+    def __init__(
+        self, call: Callable[[], Coroutine[Any, Any, Any]], deadline: float, future: asyncio.Future[Any], waits: bool
+    ) -> None:
         self.call = call
+        self.waits = waits
         self.deadline = deadline
         self.future = future
         self.ticket = [None]
@@ -87,7 +91,7 @@ class Offload:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._hands: list[_Hand] = []
+        self._hands: dict[bool, list[_Hand]] = {False: [], True: []}  # those for code that waits under True
         self._held_up: set[_Hand] = set()
         self._jobs: set[_Job] = set()
         self._done: deque[tuple[_Job, Any, BaseException | None]] = deque()
@@ -102,7 +106,7 @@ class Offload:
     async def start(self) -> None:
         """Start the first thread and its supervision."""
         self._loop = asyncio.get_running_loop()
-        self._hands.append(_Hand(self._name, self))
+        self._hands[False].append(_Hand(self._name, self))
         self._supervisor = self._loop.create_task(self._supervise())
 
     async def close(self) -> None:
@@ -111,19 +115,19 @@ class Offload:
             self._supervisor.cancel()
         for job in list(self._jobs):
             self._settle(job, None, asyncio.CancelledError())
-        for hand in (*self._hands, *self._held_up):
+        for hand in (*self._ready(), *self._held_up):
             hand.interrupt(self._loop.time())
             hand.stop()
-        self._hands.clear()
+        self._hands = {False: [], True: []}
         _adapt(self, held_up=False)
 
-    def submit(self, call: Callable[[], Coroutine[Any, Any, T]], timeout_s: float) -> asyncio.Future[T]:
-        """Run `call()` in a side thread.
+    def submit(self, call: Callable[[], Coroutine[Any, Any, T]], timeout_s: float, *, waits: bool = False) -> asyncio.Future[T]:
+        """Run `call()` in a side thread; `waits`: in one for code that waits more than it computes.
 
         The future fails with `RolloutTimeout` after `timeout_s`, whether or not the code has noticed.
         """
-        job = _Job(call, self._loop.time() + timeout_s, self._loop.create_future())
-        self._hand().take(job)
+        job = _Job(call, self._loop.time() + timeout_s, self._loop.create_future(), waits)
+        self._hand(waits).take(job)
         self._jobs.add(job)
         job.future.add_done_callback(lambda future: self._gone(job) if future.cancelled() else None)
         return job.future
@@ -157,17 +161,21 @@ class Offload:
         else:
             job.future.set_exception(error)
 
-    def _hand(self) -> _Hand:
-        if not self._hands:
+    def _ready(self) -> list[_Hand]:
+        return [hand for hands in self._hands.values() for hand in hands]
+
+    def _hand(self, waits: bool) -> _Hand:
+        hands = self._hands[waits]
+        if not hands:
             if len(self._held_up) >= MAX_THREADS:
                 raise CapacityError(f"all {MAX_THREADS} threads for environment code are held up by calls that do not return")
-            self._hands.append(_Hand(self._name, self))
-        return self._hands[-1]
+            hands.append(_Hand(self._name, self, waits=waits))
+        return hands[-1]
 
     async def _supervise(self) -> None:
         while True:
             await asyncio.sleep(_SUPERVISE_S)
-            if self._jobs or self._held_up or not all(hand.answered for hand in self._hands):
+            if self._jobs or self._held_up or not all(hand.answered for hand in self._ready()):
                 now = self._loop.time()
                 self._set_aside(now)
                 self._take_back()
@@ -175,24 +183,24 @@ class Offload:
                 _adapt(self, held_up=bool(self._held_up))
 
     def _set_aside(self, now: float) -> None:
-        for hand in list(self._hands):
+        for hand in self._ready():
             if hand.silent_for(now) < STALL_S:
                 continue
-            self._hands.remove(hand)
+            self._hands[hand.waits].remove(hand)
             self._held_up.add(hand)
             for job in [j for j in self._jobs if j.hand is hand and j.ticket]:
                 try:
-                    self._hand().take(job)
+                    self._hand(job.waits).take(job)
                 except CapacityError as e:
                     self._settle(job, None, e)
 
     def _take_back(self) -> None:
         for hand in [h for h in self._held_up if h.answered]:
             self._held_up.discard(hand)
-            if self._hands:
+            if self._hands[hand.waits]:
                 hand.stop_when_idle()
             else:
-                self._hands.append(hand)
+                self._hands[hand.waits].append(hand)
 
     def _expire(self, now: float) -> None:
         for job in [j for j in self._jobs if j.deadline <= now]:
@@ -215,8 +223,9 @@ def _adapt(owner: Offload, *, held_up: bool) -> None:
 class _Hand:
     """One side thread with an event loop of its own."""
 
-    def __init__(self, name: str, owner: Offload) -> None:
+    def __init__(self, name: str, owner: Offload, *, waits: bool = False) -> None:
         self._owner = owner
+        self.waits = waits
         self._loop = asyncio.new_event_loop()
         self._inbox: deque[_Job] = deque()
         self._signalled = False

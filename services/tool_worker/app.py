@@ -8,6 +8,7 @@ from environments.registry import Registry
 from schemas import topics as names
 from schemas.errors import FailureClass
 from services.runtime.claims import ClaimStore
+from services.runtime.clients import Clients
 from services.runtime.control import Control
 from services.runtime.failures import Failures
 from services.runtime.offload import Offload
@@ -30,12 +31,12 @@ class ToolSettings:
     timeout_s: float
 
 
-def build(pipeline: Pipeline, settings: ToolSettings, registry: Registry, claims: ClaimStore) -> Worker:
+def build(pipeline: Pipeline, settings: ToolSettings, registry: Registry, claims: ClaimStore, clients: Clients) -> Worker:
     """The tool worker."""
     topics = pipeline.topics
     control = Control(pipeline.connection, topics.name(names.CONTROL))
     offload = Offload(STAGE)
-    worker = Worker(STAGE, pipeline, clients=[control, offload])
+    worker = Worker(STAGE, pipeline, clients=[control, clients, offload])
     failures = Failures(topics.name(names.FAILURES), STAGE, FailureClass.TOOL)
     step = ToolStep(
         ToolTools(
@@ -45,6 +46,7 @@ def build(pipeline: Pipeline, settings: ToolSettings, registry: Registry, claims
             claims=claims,
             control=control,
             offload=offload,
+            clients=clients,
             scope=Scope(pipeline.scope),
             timeout_s=settings.timeout_s,
         )

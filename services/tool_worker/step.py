@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from inspect import iscoroutinefunction
 from typing import Any
 
 from pydantic import BaseModel
@@ -25,8 +25,8 @@ from schemas import codec, headers, jsontext
 from schemas.errors import RolloutError, RolloutTimeout, ToolError
 from schemas.events import Rollout, ToolCalls, Turn
 from schemas.topics import INLINE_LIMIT
-from services.runtime.chance import rng_of
 from services.runtime.claims import ClaimStore
+from services.runtime.clients import Clients
 from services.runtime.control import Control
 from services.runtime.event_record import event_record
 from services.runtime.failures import Failures, trace_of
@@ -47,6 +47,7 @@ class ToolTools:
     claims: ClaimStore
     control: Control
     offload: Offload
+    clients: Clients
     scope: Scope
     timeout_s: float
     now: Callable[[], float] = time.time
@@ -90,9 +91,9 @@ class ToolStep:
         check_standing(self._tools.control, rollout, self._tools.now(), before)
         environment = self._tools.registry.binding(rollout.environment, None).environment
         row = jsontext.loads(rollout.row.data or await self._tools.claims.unpack(rollout.ref, "row", rollout.row))
-        work = _Work(environment, event, row, self._context(rollout))
+        work = _Work(environment, event, row, self._tools.clients.context(rollout.ref, rollout.turn))
         try:
-            outcome = await self._tools.offload.submit(work.run, self._timeout_s(rollout))
+            outcome = await self._tools.offload.submit(work.run, self._timeout_s(rollout), waits=work.waits)
         except RolloutTimeout as e:
             raise RolloutTimeout(f"the tool calls of turn {rollout.turn} did not return in time") from e
         except asyncio.CancelledError:
@@ -107,9 +108,6 @@ class ToolStep:
         if not rollout.deadline_ms:
             return self._tools.timeout_s
         return min(self._tools.timeout_s, rollout.deadline_ms / 1000 - self._tools.now())
-
-    def _context(self, rollout: Rollout) -> Context:
-        return Context(rollout_id=rollout.ref.rollout_id, make_rng=partial(rng_of, rollout.ref, rollout.turn))
 
     async def _turn(self, rollout: Rollout, outcome: _Outcome, record: ConsumerRecord) -> Outgoing:
         added = b",".join(jsontext.dumps(i) for i in outcome.items)
@@ -136,6 +134,15 @@ class _Work:
     event: ToolCalls
     row: dict[str, Any]
     context: Context
+
+    @property
+    def waits(self) -> bool:
+        """Whether any of it is `async def`."""
+        environment = self.environment
+        if self.event.kind != "call":
+            return iscoroutinefunction(environment.seed if self.event.kind == "seed" else environment.respond)
+        tools = [environment.tools.get(call.name) for call in self.event.calls]
+        return any(iscoroutinefunction(t.function if t else environment.call_unknown_tool) for t in tools)
 
     async def run(self) -> _Outcome:
         task = read_task(self.environment, self.row)

@@ -9,6 +9,7 @@ from environments.registry import Registry
 from schemas import topics as names
 from schemas.errors import FailureClass
 from services.runtime.claims import ClaimStore
+from services.runtime.clients import Clients
 from services.runtime.control import Control
 from services.runtime.failures import Failures
 from services.runtime.offload import Offload
@@ -32,12 +33,12 @@ class VerifierSettings:
     scored_format: Literal["json", "avro"] = "json"
 
 
-def build(pipeline: Pipeline, settings: VerifierSettings, registry: Registry, claims: ClaimStore) -> Worker:
+def build(pipeline: Pipeline, settings: VerifierSettings, registry: Registry, claims: ClaimStore, clients: Clients) -> Worker:
     """The verifier worker."""
     topics = pipeline.topics
     control = Control(pipeline.connection, topics.name(names.CONTROL))
     offload = Offload(STAGE)
-    worker = Worker(STAGE, pipeline, clients=[control, offload])
+    worker = Worker(STAGE, pipeline, clients=[control, clients, offload])
     failures = Failures(topics.name(names.FAILURES), STAGE, FailureClass.VERIFIER)
     step = VerifyStep(
         VerifyTools(
@@ -47,6 +48,7 @@ def build(pipeline: Pipeline, settings: VerifierSettings, registry: Registry, cl
             claims=claims,
             control=control,
             offload=offload,
+            clients=clients,
             scope=Scope(pipeline.scope),
             timeout_s=settings.timeout_s,
             scored_format=settings.scored_format,

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from inspect import iscoroutinefunction
 from typing import Any, Literal
 
 from environments.context import Context
@@ -23,8 +23,9 @@ from schemas import codec, headers, jsontext
 from schemas.errors import RolloutError, RolloutTimeout, VerifierError
 from schemas.events import Scored, Trajectory
 from schemas.topics import INLINE_LIMIT
-from services.runtime.chance import rng_of
+from services.runtime.chance import VERIFICATION
 from services.runtime.claims import ClaimStore, claim_name, claim_of
+from services.runtime.clients import Clients
 from services.runtime.control import Control
 from services.runtime.failures import Failures, trace_of
 from services.runtime.offload import Offload
@@ -45,6 +46,7 @@ class VerifyTools:
     claims: ClaimStore
     control: Control
     offload: Offload
+    clients: Clients
     scope: Scope
     timeout_s: float
     scored_format: Literal["json", "avro"] = "json"
@@ -75,13 +77,15 @@ class VerifyStep:
         claims, ref = self._tools.claims, trajectory.ref
         row = jsontext.loads(trajectory.row.data or await claims.unpack(ref, "row", trajectory.row))
         response = trajectory.response.data or await claims.unpack(ref, "response", trajectory.response)
-        verdict = await self._verify(_Work(environment, trajectory, row, response))
+        verdict = await self._verify(
+            _Work(environment, trajectory, row, response, self._tools.clients.context(ref, VERIFICATION))
+        )
         line = result_line(ref, trajectory.agent, row, response, verdict)
         return await self._scored(trajectory, verdict.reward, line, record)
 
     async def _verify(self, work: _Work) -> Verdict:
         try:
-            return await self._tools.offload.submit(work.run, self._tools.timeout_s)
+            return await self._tools.offload.submit(work.run, self._tools.timeout_s, waits=work.waits)
         except RolloutTimeout as e:
             raise RolloutTimeout(f"the verifier did not return within {self._tools.timeout_s:g} s") from e
         except (RolloutError, asyncio.CancelledError):
@@ -118,11 +122,15 @@ class _Work:
     trajectory: Trajectory
     row: dict[str, Any]
     response: bytes
+    context: Context
+
+    @property
+    def waits(self) -> bool:
+        """Whether the verifier is `async def`."""
+        return iscoroutinefunction(self.environment.verify)
 
     async def run(self) -> Verdict:
         task = read_task(self.environment, self.row)
         state = read_state(self.environment, self.trajectory.env_state)
-        ref = self.trajectory.ref
-        context = Context(rollout_id=ref.rollout_id, make_rng=partial(rng_of, ref, -1))
         response = Response(jsontext.loads_lenient(self.response))
-        return await run_verify(self.environment, task, response, state, context)
+        return await run_verify(self.environment, task, response, state, self.context)

@@ -29,6 +29,7 @@ from services.agent_worker import app as agent_app
 from services.models.client import PolicyClient
 from services.models.endpoint import ModelEndpoint, RetryBudget, Timeouts
 from services.runtime.claims import ClaimStore
+from services.runtime.clients import Clients
 from services.runtime.connection import Connection
 from services.runtime.control import Control
 from services.runtime.stage import Stage
@@ -225,19 +226,21 @@ async def running(
     delivery: Literal["exactly_once", "at_least_once"] = "exactly_once",
     claims_url: str = "",
     scope: str = "",
+    clients: Clients | None = None,
 ) -> AsyncIterator[Pipe]:
     """The workers of `stages`, started and ready; with `sink`, lines go to `folder/out.jsonl`."""
     b = bounds or Bounds()
+    clients = clients or Clients()
     claims = ClaimStore(claims_url or str(folder / "claims"))
     pipeline = Pipeline(kafka, topics, {n: p for n, p, _ in topics.declare()}, delivery, scope)
     policy = model if isinstance(model, ModelEndpoint) else endpoint(model.base_url)
     found = registry()
     agent = agent_app.AgentSettings(b.in_flight, b.rollout_timeout_s, b.high_water, b.low_water)
     make: dict[str, Callable[[], Worker]] = {
-        "agent": lambda: agent_app.build(pipeline, agent, found, claims, {"policy": PolicyClient(policy)}),
-        "tool": lambda: tool_app.build(pipeline, tool_app.ToolSettings(b.in_flight, b.tool_timeout_s), found, claims),
+        "agent": lambda: agent_app.build(pipeline, agent, found, claims, {"policy": PolicyClient(policy)}, Clients()),
+        "tool": lambda: tool_app.build(pipeline, tool_app.ToolSettings(b.in_flight, b.tool_timeout_s), found, claims, clients),
         "verifier": lambda: verifier_app.build(
-            pipeline, verifier_app.VerifierSettings(b.in_flight, b.verify_timeout_s, b.scored_format), found, claims
+            pipeline, verifier_app.VerifierSettings(b.in_flight, b.verify_timeout_s, b.scored_format), found, claims, clients
         ),
         "sink": lambda: sink_app.build(
             pipeline, lambda *_: SingleFile(folder / "out.jsonl", run_id=scope or "default"), claims

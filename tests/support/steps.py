@@ -23,6 +23,7 @@ from services.agent_worker.admission import Admission, AdmissionTools
 from services.agent_worker.seen import Seen
 from services.agent_worker.step import TurnStep, TurnTools
 from services.runtime.claims import ClaimStore
+from services.runtime.clients import Clients
 from services.runtime.failures import Failures
 from services.runtime.offload import Offload
 from services.runtime.record import Outgoing
@@ -129,6 +130,7 @@ class Bench:
     registry: Registry = field(default_factory=registry)
     control: Control = field(default_factory=Control)
     pressure: Pressure = field(default_factory=Pressure)
+    clients: Clients = field(default_factory=Clients)
     now: float = NOW
     scope: str = ""
     timeout_s: float = 5.0
@@ -136,7 +138,7 @@ class Bench:
     def admission(self, window: int = 1000) -> Admission:
         tools: Any = AdmissionTools(
             "p.turns", "p.tool-calls", self.registry, self._failures("agent", FailureClass.INFRASTRUCTURE), self.claims,
-            self.control, self.pressure, self.offload, Scope(self.scope), 60.0, self._now,
+            self.control, self.pressure, self.offload, self.clients, Scope(self.scope), 60.0, self._now,
         )  # fmt: skip
         return Admission(tools, Seen(window))
 
@@ -150,14 +152,14 @@ class Bench:
     def tool(self) -> ToolStep:
         tools: Any = ToolTools(
             "p.turns", self.registry, self._failures("tool", FailureClass.TOOL), self.claims, self.control, self.offload,
-            Scope(self.scope), self.timeout_s, self._now,
+            self.clients, Scope(self.scope), self.timeout_s, self._now,
         )  # fmt: skip
         return ToolStep(tools)
 
     def verify(self, scored_format: Any = "json") -> VerifyStep:
         tools: Any = VerifyTools(
             "p.scored-rollouts", self.registry, self._failures("verifier", FailureClass.VERIFIER), self.claims, self.control,
-            self.offload, Scope(self.scope), self.timeout_s, scored_format, self._now,
+            self.offload, self.clients, Scope(self.scope), self.timeout_s, scored_format, self._now,
         )  # fmt: skip
         return VerifyStep(tools)
 

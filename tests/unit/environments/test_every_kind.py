@@ -13,7 +13,7 @@ from environments.agents.agent import Agent, AgentConfig, AskEnvironment, CallMo
 from environments.agents.playing import Play, play
 from environments.agents.simple_agent import SimpleAgent
 from environments.agents.single_call import SingleCall
-from environments.context import Context, SandboxResult
+from environments.context import PYTHON, Context, Limits, SandboxResult
 from environments.environment import Environment, Member, Move, Response, Reverify, Seed, State, Task, Verdict
 from environments.testing import EnvironmentHarness, ScriptedModel, function_call, message, response
 from environments.tools import Text, tool
@@ -85,24 +85,31 @@ class FakeSandbox:
         self.results = results
 
     async def run(
-        self, argv: Sequence[str], *, files: Mapping[str, bytes], stdin: bytes = b"", timeout_s: float
+        self,
+        argv: Sequence[str],
+        *,
+        files: Mapping[str, bytes] | None = None,
+        stdin: bytes = b"",
+        limits: Limits = Limits(),
+        collect: Sequence[str] = (),
     ) -> SandboxResult:
+        assert files is not None
         return self.results[files["main.py"]]
 
 
 class RunsCode(Environment):
     async def verify(self, task: Any, response: Response, state: Any, context: Context) -> Verdict:
         files = {"main.py": response.flat_text().encode()}
-        result = await context.sandbox.run(["python", "main.py"], files=files, stdin=b"2 2", timeout_s=5)
+        result = await context.sandbox.run([PYTHON, "main.py"], files=files, stdin=b"2 2", limits=Limits(wall_s=5))
         return Verdict(float(result.stdout == b"4\n" and not result.timed_out), limit=result.limit)
 
 
 def test_run_model_written_code() -> None:
-    results = {b"good": SandboxResult(0, b"4\n", b""), b"slow": SandboxResult(-9, b"", b"", timed_out=True, limit="time")}
+    results = {b"good": SandboxResult(0, b"4\n", b""), b"slow": SandboxResult(-9, b"", b"", limit="wall")}
     harness = EnvironmentHarness(RunsCode(), context=Context(sandbox_client=FakeSandbox(results)))
     harness.seed(PARAMS)
     assert harness.verify(response("good")).reward == 1.0
-    assert harness.verify(response("slow")).fields == {"limit": "time"}
+    assert harness.verify(response("slow")).fields == {"limit": "wall"}
 
 
 # Tools, and tools with state.
@@ -162,26 +169,28 @@ class Session:
     def __init__(self) -> None:
         self.value = 0
 
-    async def execute(self, command: str, *, timeout_s: float) -> SandboxResult:
-        if command == "crash":
+    async def execute(self, code: str, *, timeout_s: float) -> Mapping[str, Any]:
+        if code == "crash":
             raise ToolError("the session died")
-        self.value += int(command)
-        return SandboxResult(0, str(self.value).encode(), b"")
+        self.value += int(code)
+        return {"value": self.value}
 
 
 class SessionPool:
     """The sessions of one worker; rebuilds one it does not have from the journal."""
 
     def __init__(self) -> None:
-        self.live: dict[tuple[str, str], Session] = {}
+        self.live: dict[str, Session] = {}
 
-    async def get(self, rollout: str, kind: str, journal: Sequence[str]) -> Session:
-        key = (rollout, kind)
-        if key not in self.live:
-            self.live[key] = Session()
-            for command in journal:
-                await self.live[key].execute(command, timeout_s=1)
-        return self.live[key]
+    async def get(self, rollout: str, driver: str, *, journal: Sequence[str] = (), limits: Limits = Limits()) -> Session:
+        if rollout not in self.live:
+            self.live[rollout] = Session()
+            for code in journal:
+                await self.live[rollout].execute(code, timeout_s=1)
+        return self.live[rollout]
+
+    async def close(self, rollout: str) -> None:
+        del self.live[rollout]
 
 
 class Journal(State):
@@ -194,10 +203,10 @@ class Terminal(Environment):
 
     @tool
     async def execute(self, command: str, state: Journal, context: Context) -> Text:
-        session = await context.sessions.get(context.rollout_id, "adder", state.commands)
+        session = await context.sessions.get(context.rollout_id, "adder", journal=state.commands)
         result = await session.execute(command, timeout_s=5)
         state.commands.append(command)
-        return Text(result.stdout.decode())
+        return Text(str(result["value"]))
 
     def verify(self, task: Any, response: Response, state: Journal, context: Context) -> Verdict:
         return Verdict(len(state.commands))

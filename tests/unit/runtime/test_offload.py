@@ -309,3 +309,13 @@ async def test_threads_end_with_the_worker():
     async with asyncio.timeout(5):
         while threading.active_count() > before:  # noqa: ASYNC110 - threads end when they end
             await asyncio.sleep(0.01)
+
+
+async def test_code_that_waits_has_a_thread_of_its_own():
+    async with working() as offload:
+        waits = offload.submit(lambda: waiting(0.3), 10, waits=True)
+        await asyncio.sleep(0)
+        computes = offload.submit(computing(3), 10)
+        async with asyncio.timeout(NORMAL_S):
+            assert await waits == "waited"
+        computes.cancel()

@@ -78,7 +78,9 @@ async def test_a_tool_that_never_returns_is_a_timeout_and_is_gone(bench, how):
     assert "did not return in time" in failure.message
     event = await run(bench, rollout(faulty()), call())  # the worker goes on
     assert outputs(event) == [("c", '{"calls":1}')]
-    await until(lambda: not bench.offload.held_up and not any(h._outstanding for h in bench.offload._hands), "all is let go", 5)
+    await until(
+        lambda: not bench.offload.held_up and not any(h._outstanding for h in bench.offload._ready()), "all is let go", 5
+    )
 
 
 async def test_the_rollouts_own_deadline_is_kept(bench):
