@@ -1,0 +1,1 @@
+"""The sandbox: model-written code under limits, isolated as well as the machine allows."""
