@@ -12,6 +12,7 @@ from environments.registry import Registry
 from rollstream.settings.model import Settings
 from schemas.topics import Topics
 from services.agent_worker import app as agent_app
+from services.code_server.client import HttpCodeServer
 from services.models.client import PolicyClient
 from services.models.endpoint import ModelEndpoint, RetryBudget, Timeouts
 from services.runtime.admin import TopicsReady, ensure_topics
@@ -89,8 +90,9 @@ def endpoint_of(settings: Settings, url: str | None = None) -> ModelEndpoint:
 
 def clients_of(settings: Settings) -> Clients:
     """What environment code may use on a worker, as configured: models, sandbox, sessions, process pool, code server."""
-    del settings
-    return Clients()
+    s = settings.code_server
+    code_server = HttpCodeServer(s.url, concurrency=s.concurrency) if s.url else None
+    return Clients(code_server=code_server, owned=[service for service in (code_server,) if service is not None])
 
 
 def agent_worker(parts: Parts, endpoint: ModelEndpoint) -> Worker:

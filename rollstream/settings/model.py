@@ -124,6 +124,13 @@ class Verifier(Section):
     in_flight: InFlight = 256
 
 
+class CodeServer(Section):
+    """A code-execution server that somebody else runs, for the environments that need one (Lean)."""
+
+    url: str | None = Field(None, pattern=r"^https?://.", description="base URL such as http://127.0.0.1:6000")
+    concurrency: InFlight = Field(64, description="requests at once; a Lean compiler takes a core and gigabytes of memory each")
+
+
 class Admission(Section):
     """When new prompts wait: records and rollouts between admission and the score (design §3)."""
 
@@ -193,6 +200,7 @@ class Settings(BaseSettings):
     agent: Agent = Agent()
     tool: Tool = Tool()
     verifier: Verifier = Verifier()
+    code_server: CodeServer = CodeServer()
     admission: Admission = Admission()
     deadlines: Deadlines = Deadlines()
     health: Health = Health()

@@ -1,0 +1,37 @@
+"""What environment code gets on a worker follows from the settings."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from rollstream.runner.assembly import clients_of
+from rollstream.settings.model import CodeServer, Settings
+from schemas.errors import FailureClass, InfrastructureError
+from schemas.identity import RolloutRef
+
+REF = RolloutRef("r", "t", 0, 0)
+
+
+async def test_a_code_server_that_is_configured_is_started_and_offered():
+    clients = clients_of(Settings(code_server=CodeServer(url="http://127.0.0.1:1", concurrency=2)))
+    await clients.start()
+    try:
+        reply = await clients.context(REF, 0).code_server.execute({}, timeout_s=5)
+    finally:
+        await clients.close()
+    assert reply["process_status"] == "error"
+
+
+async def test_without_one_the_failure_names_the_setting():
+    clients = clients_of(Settings())
+    await clients.start()
+    with pytest.raises(InfrastructureError, match=r"setting `code_server\.url`") as failure:
+        clients.context(REF, 0).code_server  # noqa: B018
+    assert failure.value.failure_class == FailureClass.INFRASTRUCTURE
+    await clients.close()
+
+
+def test_an_address_without_a_scheme_is_refused_where_it_is_set():
+    with pytest.raises(ValidationError, match="url"):
+        CodeServer(url="localhost:6000")
