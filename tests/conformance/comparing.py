@@ -48,10 +48,12 @@ def _allowed(tolerance: Any, where: str) -> float:
 
 
 def _lookup(result: Any, key: str) -> Any:
-    """The value under `key`, which may be a dotted path; a key that really contains dots wins."""
+    """The value under `key`, which may be a dotted path; a key that really contains dots wins. A path into null gives null."""
     if isinstance(result, Mapping) and key in result:
         return result[key]
     for part in key.split("."):
+        if result is None:
+            return None
         if isinstance(result, Mapping) and part in result:
             result = result[part]
         elif isinstance(result, Sequence) and not isinstance(result, str) and part.isdigit() and int(part) < len(result):

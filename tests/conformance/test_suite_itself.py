@@ -46,6 +46,7 @@ def case(**changes: Any) -> Case:
         ({"a.b": 2}, {"a.b": 2}),
         ({"a": [{"x": 1}]}, {"a": [{"x": 1, "y": 2}]}),
         ({"a": None}, {"a": None}),
+        ({"a.0.b": None}, {"a": None}),
         ({"a": 10**400}, {"a": 10**400}),
     ],
 )
@@ -104,7 +105,12 @@ def test_a_wrong_case_fails(changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"judge": []}, {"steps": []}, {"tools": [{"name": "x", "arguments": {}, "output_hash": 1}]}]
+    "changes",
+    [
+        {"no_such_key": []},
+        {"judge": [{"reply": "x", "delay": 1}]},
+        {"tools": [{"name": "x", "arguments": {}, "output_hash": 1}]},
+    ],
 )
 def test_what_no_form_reads_is_skipped_by_name(changes: dict[str, Any]) -> None:
     assert running.obstacle(case(**changes))

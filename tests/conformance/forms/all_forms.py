@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from tests.conformance.forms.form import Form
+from tests.conformance.forms.judge import Judge
 from tests.conformance.forms.programs import Programs
 from tests.conformance.forms.scoring import Scoring
 from tests.conformance.forms.tools import Tools
 
-FORMS: tuple[Form, ...] = (Programs(), Tools(), Scoring())
+_BESIDE_SCORING: tuple[Form, ...] = (Programs(), Judge(), Tools())
+
+FORMS: tuple[Form, ...] = (*_BESIDE_SCORING, Scoring(frozenset().union(*(f.expected_keys for f in _BESIDE_SCORING))))

@@ -24,8 +24,11 @@ class Scoring(Form):
         {"id", "note", "environment", "source", "task", "response", "variant", "config", "expected", "preferred", "tolerance"}
     )
 
+    def __init__(self, others: frozenset[str] = frozenset()) -> None:
+        self._others = others  # keys of `expected` that other forms compare
+
     def check(self, case: Case, harness: EnvironmentHarness, outcome: Outcome) -> list[str]:
-        expected = case.expected
+        expected = {k: v for k, v in case.expected.items() if k not in self._others}
         kind = next((expected[k] for k in _KINDS if k in expected and not _is_field(k, expected)), None)
         if kind is None:
             return _scored(case, expected, outcome)
