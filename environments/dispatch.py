@@ -59,6 +59,17 @@ async def run_respond(environment: Environment, task: Any, response: Response, s
     return move
 
 
+def closable(environment: Environment) -> bool:
+    """Whether the environment has a `close` of its own."""
+    return type(environment).close is not Environment.close
+
+
+async def run_close(environment: Environment, task: Any, state: Any, context: Context) -> None:
+    """Let the environment free what it holds; anything it raises that is not a `RolloutError` becomes a `ToolError`."""
+    with _blaming(ToolError, environment, "close"):
+        await _settled(environment.close(task, state, context))
+
+
 async def run_verify(environment: Environment, task: Any, response: Response, state: Any, context: Context) -> Verdict:
     """The verdict on a rollout; anything the verifier raises that is not a `RolloutError` becomes a `VerifierError`."""
     with _blaming(VerifierError, environment, "verify"):

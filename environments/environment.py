@@ -123,6 +123,14 @@ class Environment:
         """Score all rollouts of a task together: a `Verdict` for each member, in their order."""
         raise NotImplementedError
 
+    def close(self, task: Any, state: Any, context: Context) -> Any:
+        """Free what the environment holds for the rollout elsewhere (a server's episode, a container).
+
+        Called when an agent asks for it (`CloseEnvironment`) and after a move or tool that failed; it may be called again
+        for a rollout that is closed. A rollout that expires or is cancelled is not closed, so what is held elsewhere must
+        end by itself in the end. What it raises is logged and changes nothing.
+        """
+
     def call_unknown_tool(self, name: str, arguments: Any, task: Any, state: Any, context: Context) -> Any:
         """Answer a call to a tool the environment does not define (tools given by the row); None refuses it."""
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import random
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
@@ -22,6 +23,7 @@ from environments.environment import Environment, Member, Move, Seed
 from environments.response import Item, Response
 from environments.tools import ToolReply
 from environments.verdict import Verdict
+from schemas.errors import RolloutError
 from schemas.events import ToolCall
 from schemas.rows import check_row
 
@@ -78,6 +80,13 @@ class EnvironmentHarness:
         move = self._wait(dispatch.run_respond(self.environment, self.task, Response(response), state, self.context))
         self._keep(state)
         return move
+
+    def close(self) -> None:
+        """Let the environment free what it holds, as the tool worker does: errors are dropped."""
+        state = self.state
+        with contextlib.suppress(RolloutError):
+            self._wait(dispatch.run_close(self.environment, self.task, state, self.context))
+        self._keep(state)
 
     def verify(self, response: Mapping[str, Any]) -> Verdict:
         """The verdict on the finished rollout; raises `VerifierError`, `JudgeError` or another `RolloutError`."""

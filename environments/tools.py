@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_type_hints
 
@@ -24,7 +24,7 @@ MAX_ERRORS = 100
 """Argument errors told to the model at most. Each repeats a piece of the input, so a megabyte of wrong list elements would
 otherwise come back as fifty; nobody acts on the hundredth."""
 
-RESERVED = frozenset({"seed", "respond", "verify", "verify_group", "call_unknown_tool"})
+RESERVED = frozenset({"seed", "respond", "verify", "verify_group", "call_unknown_tool", "close"})
 """Methods of an environment that a policy must never reach, even if someone marks them as tools."""
 
 _MARK = "__rollstream_tool__"
@@ -110,6 +110,14 @@ def tools_of(owner: object) -> dict[str, BoundTool]:
                     raise TypeError(f"{type(owner).__name__}.{name} cannot be a tool: the name belongs to the environment")
                 found[name] = _bind(name, getattr(owner, name))
     return found
+
+
+def with_tools(params: Mapping[str, Any], more: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Request parameters that offer the tools `more` besides the row's own; of two with one name, the one in `more`."""
+    if not more:
+        return params
+    names = {t.get("name") for t in more}
+    return {**params, "tools": [*(t for t in params.get("tools") or () if t.get("name") not in names), *more]}
 
 
 def decode_arguments(text: str) -> tuple[Any, ToolReply | None]:

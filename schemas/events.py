@@ -107,7 +107,10 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolCalls:
-    """Work for the tool worker: `kind` is `call` (run `calls` in order), `respond` (the environment's move) or `seed`."""
+    """Work for the tool worker.
+
+    `kind` is `call` (run `calls` in order), `respond` (the environment's move), `seed`, or `close` (free what it holds).
+    """
 
     rollout: Rollout
     kind: str = "call"
@@ -116,7 +119,10 @@ class ToolCalls:
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """A finished, unscored rollout; `response` is the Responses object of platform.md A5."""
+    """A finished, unscored rollout; `response` is the Responses object of platform.md A5.
+
+    `result` is a JSON object of fields that the agent adds to the result line, empty when there are none.
+    """
 
     ref: RolloutRef
     environment: str
@@ -129,6 +135,7 @@ class Trajectory:
     turns: int = 1
     deadline_ms: int = 0
     env_state: bytes = b""
+    result: Payload = Payload()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from environments.response import Item, Response
+from schemas.errors import RolloutError
 from schemas.events import ToolCall
 
 
@@ -23,7 +24,9 @@ class View:
     """What an agent sees of a rollout.
 
     `params` are the row's request parameters, `turn` counts the model calls made, `memory` is what the agent left in
-    its last step, `items()` parses the conversation after the row's own input. `done`: the environment has ended it.
+    its last step, `items()` parses the conversation after the row's own input, `state()` what the environment keeps of it
+    (its `State`, as JSON). `done`: the environment has ended it. `closable`: the environment may hold something that
+    `CloseEnvironment` frees. `failure`: why the model calls just asked for gave no replies (`CallModel.on_failure`).
     """
 
     params: Mapping[str, Any]
@@ -31,22 +34,39 @@ class View:
     memory: Mapping[str, Any] = field(default_factory=dict)
     items: Callable[[], Sequence[Item]] = tuple
     done: bool = False
+    state: Callable[[], Mapping[str, Any]] = dict
+    closable: bool = False
+    failure: RolloutError | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One model call. `input` None means the row's input and everything since; `params` override the row's."""
+    """One model call. `input` None means the row's input and everything since; `params` override the row's.
+
+    `keep` names the parameters of the row that are sent at all; None sends every one.
+    """
 
     input: Sequence[Item] | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
     model: str = "policy"
+    keep: frozenset[str] | None = None
+
+    def params_over(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters of the call but its input, over those of the `row`."""
+        kept = row if self.keep is None else {k: v for k, v in row.items() if k in self.keep}
+        return {**kept, **self.params}
 
 
 @dataclass(frozen=True, slots=True)
 class CallModel:
-    """Make these calls, at once when there are several; the replies go to `next` in the same order."""
+    """Make these calls, at once when there are several; the replies go to `next` in the same order.
+
+    `on_failure`: a call that fails past its retries ends the rollout (class `model`), or `next` is told: it gets no replies
+    and finds the error as `view.failure`, which it may raise. Calls that failed count as made.
+    """
 
     requests: tuple[ModelRequest, ...] = (ModelRequest(),)
+    on_failure: Literal["end", "tell"] = "end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +83,23 @@ class AskEnvironment:
 
 
 @dataclass(frozen=True, slots=True)
+class CloseEnvironment:
+    """Let the environment free what it holds for the rollout (`Environment.close`). `next` comes once more after it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
-    """End the rollout. `fields` replace fields of the final response, which is otherwise the last reply with all items."""
+    """End the rollout. `fields` replace fields of the final response, which is otherwise the last reply with all items.
+
+    `result` are fields of the result line; the verdict's win over them, and `responses_create_params` among them takes the
+    place of the row's (an environment's first observation belongs to the request).
+    """
 
     fields: Mapping[str, Any] = field(default_factory=dict)
+    result: Mapping[str, Any] = field(default_factory=dict)
 
 
-Action = CallModel | CallTools | AskEnvironment | Finish
+Action = CallModel | CallTools | AskEnvironment | CloseEnvironment | Finish
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,4 +127,7 @@ class Agent(ABC):
 
     @abstractmethod
     def next(self, view: View, replies: Sequence[Response]) -> Step:
-        """The next step. `replies` answer the `CallModel` of this turn; empty when the turn begins or tools have run."""
+        """The next step. `replies` answer the `CallModel` of this turn; empty when the turn begins or tools have run.
+
+        A `RolloutError` that it raises ends the rollout with its class.
+        """

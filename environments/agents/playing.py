@@ -10,10 +10,23 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from environments.agents.agent import Agent, AskEnvironment, CallModel, CallTools, Finish, ModelRequest, View
+from environments.agents.agent import (
+    Action,
+    Agent,
+    AskEnvironment,
+    CallModel,
+    CallTools,
+    CloseEnvironment,
+    Finish,
+    ModelRequest,
+    View,
+)
+from environments.dispatch import closable
 from environments.response import Item, Response
 from environments.testing import EnvironmentHarness, ScriptedModel
+from environments.tools import with_tools
 from environments.usage import add_usage
+from schemas.errors import ModelError
 from schemas.rows import PARAMS
 
 MAX_STEPS = 1_000
@@ -23,49 +36,78 @@ MAX_STEPS = 1_000
 class Play:
     """One rollout as it is played. `requests` are the parameters of the model calls made, in order.
 
+    `result` are the fields that the agent adds to the result line.
+
     The harness must have been seeded; its items and tools are part of the rollout. `models` are scripted models by name,
     `policy` among them.
     """
 
     def __init__(self, agent: Agent, harness: EnvironmentHarness, models: Mapping[str, ScriptedModel]) -> None:
         self.agent, self.harness, self.models = agent, harness, models
-        self.params = _with_tools(harness.row[PARAMS], harness.seeded.tools)
+        self.params = with_tools(harness.row[PARAMS], harness.seeded.tools)
         self.items: list[Item] = list(harness.seeded.items)
         self.requests: list[Mapping[str, Any]] = []
         self.usage: dict[str, Any] | None = None
         self.last: Response | None = None
         self.done = False
+        self.failure: ModelError | None = None
+        self.result: Mapping[str, Any] = {}
 
     def run(self) -> dict[str, Any]:
         """The final Responses object; raises whatever a model, a tool or the environment raises."""
         memory: Mapping[str, Any] = {}
         replies: Sequence[Response] = ()
         for _ in range(MAX_STEPS):
-            view = View(self.params, len(self.requests), memory, lambda: tuple(self.items), self.done)
-            step = self.agent.next(view, replies)
+            step = self.agent.next(self._view(memory), replies)
+            self.failure = None
             self.items += step.append
             memory = json.loads(json.dumps(step.memory))
             if isinstance(step.action, Finish):
+                self.result = step.action.result
                 return self._response(step.action.fields)
             replies = self._do(step.action)
         raise AssertionError(f"{type(self.agent).__name__} took {MAX_STEPS} steps without finishing")
 
-    def _do(self, action: CallModel | CallTools | AskEnvironment) -> Sequence[Response]:
+    def _view(self, memory: Mapping[str, Any]) -> View:
+        return View(
+            params=self.params,
+            turn=len(self.requests),
+            memory=memory,
+            items=lambda: tuple(self.items),
+            done=self.done,
+            state=lambda: json.loads(self.harness.state_json or "{}"),
+            closable=closable(self.harness.environment),
+            failure=self.failure,
+        )
+
+    def _do(self, action: Action) -> Sequence[Response]:
         if isinstance(action, CallModel):
-            return [self._ask(r) for r in action.requests]
-        if isinstance(action, CallTools):
+            return self._replies(action)
+        if isinstance(action, CloseEnvironment):
+            self.harness.close()
+        elif isinstance(action, CallTools):
             for c in action.calls:
                 output = self.harness.call(c.name, c.arguments, call_id=c.call_id).output
                 self.items.append({"type": "function_call_output", "call_id": c.call_id, "output": output})
-        elif self.last is not None:
-            move = self.harness.respond(self.last.body)
+        elif isinstance(action, AskEnvironment):
+            move = self.harness.respond({} if self.last is None else self.last.body)
             self.items += move.items
             self.done = move.done
         return ()
 
+    def _replies(self, action: CallModel) -> Sequence[Response]:
+        try:
+            return [self._ask(r) for r in action.requests]
+        except ModelError as e:
+            if action.on_failure == "end":
+                raise
+            self.failure = e
+            return ()
+
     def _ask(self, request: ModelRequest) -> Response:
-        params = {**self.params, **request.params}
-        params["input"] = [*_as_items(params["input"]), *self.items] if request.input is None else list(request.input)
+        params = request.params_over(self.params)
+        given = [*_as_items(self.params["input"]), *self.items] if request.input is None else list(request.input)
+        params["input"] = given
         self.requests.append(params)
         self.last = Response(self.models[request.model].answer(params))
         self.usage = add_usage(self.usage, self.last.usage)
@@ -83,7 +125,3 @@ def play(agent: Agent, harness: EnvironmentHarness, *replies: str | Mapping[str,
 
 def _as_items(given: str | Sequence[Item]) -> list[Item]:
     return [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
-
-
-def _with_tools(params: Mapping[str, Any], more: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    return {**params, "tools": [*(params.get("tools") or ()), *more]} if more else params

@@ -55,7 +55,7 @@ def input_items(params: Mapping[str, Any]) -> bytes:
 def request_body(request: ModelRequest, params: Mapping[str, Any], conversation: bytes, model: str) -> bytes:
     """The JSON of one Responses request. The endpoint's model name always wins over the row's (platform.md D1)."""
     items = conversation if request.input is None else items_json(request.input)
-    body = {**params, **request.params, "input": jsontext.Fragment(b"[" + items + b"]"), "model": model}
+    body = {**request.params_over(params), "input": jsontext.Fragment(b"[" + items + b"]"), "model": model}
     body.pop("stream", None)
     return jsontext.dumps(body)
 

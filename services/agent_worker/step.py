@@ -13,13 +13,26 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from environments.agents.agent import Action, Agent, AskEnvironment, CallModel, CallTools, Finish, ModelRequest, Step, View
+from environments.agents.agent import (
+    Action,
+    Agent,
+    AskEnvironment,
+    CallModel,
+    CallTools,
+    CloseEnvironment,
+    Finish,
+    ModelRequest,
+    Step,
+    View,
+)
+from environments.dispatch import closable
 from environments.registry import Registry
 from environments.response import Response
+from environments.tools import with_tools
 from environments.usage import add_usage
 from schemas import codec, headers, jsontext
-from schemas.errors import CapacityError, DataError, RolloutError
-from schemas.events import Rollout, ToolCalls, Trajectory, Turn
+from schemas.errors import CapacityError, DataError, ModelError, RolloutError
+from schemas.events import Payload, Rollout, ToolCalls, Trajectory, Turn
 from schemas.rows import PARAMS
 from services.agent_worker.conversation import (
     frame_of,
@@ -63,7 +76,7 @@ class TurnTools:
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """A rollout opened for its turn: its row and conversation are here."""
+    """A rollout opened for its turn: its row and conversation are here. `closable` as in the agent's view."""
 
     rollout: Rollout
     row: bytes
@@ -71,6 +84,7 @@ class _Open:
     conversation: bytes
     usage: Mapping[str, Any] | None
     reply: Response | None = None
+    closable: bool = False
 
 
 class TurnStep:
@@ -93,8 +107,9 @@ class TurnStep:
 
     async def _take(self, rollout: Rollout, record: ConsumerRecord) -> Outgoing:
         self._check(rollout)
-        agent = self._tools.registry.binding(rollout.environment, None).agent
-        opened = await self._open(rollout)
+        binding = self._tools.registry.binding(rollout.environment, None)
+        agent = binding.agent
+        opened = replace(await self._open(rollout), closable=closable(binding.environment))
         step = agent.next(_view(opened), ())
         if isinstance(step.action, CallModel):
             opened, step = await self._ask(agent, opened, step.action)
@@ -109,7 +124,7 @@ class TurnStep:
         row = rollout.row.data or await self._tools.claims.unpack(rollout.ref, "row", rollout.row)
         params = jsontext.loads(row)[PARAMS]
         if rollout.tools:
-            params["tools"] = [*(params.get("tools") or ()), *jsontext.loads(rollout.tools)]
+            params = with_tools(params, jsontext.loads(rollout.tools))
         settled = await settled_items(self._tools.claims, rollout) if rollout.settled else b""
         conversation = joined(input_items(params), settled, rollout.items)
         summed = jsontext.loads(rollout.usage) if rollout.usage else None
@@ -120,7 +135,13 @@ class TurnStep:
         if not action.requests:
             raise DataError(f"agent {opened.rollout.agent} asked for a model call without naming one")
         calls = [self._call(opened, request, i) for i, request in enumerate(action.requests)]
-        replies = [await calls[0]] if len(calls) == 1 else await _together(calls)
+        try:
+            replies = [await calls[0]] if len(calls) == 1 else await _together(calls)
+        except ModelError as e:
+            if action.on_failure == "end":
+                raise
+            opened = replace(opened, rollout=replace(opened.rollout, turn=opened.rollout.turn + len(calls)))
+            return opened, agent.next(replace(_view(opened), failure=e), ())
         summed = opened.usage
         for reply in replies:
             summed = add_usage(summed, reply.usage)
@@ -166,6 +187,8 @@ class TurnStep:
             return self._tools.tool_calls_topic, ToolCalls(rollout, "call", action.calls)
         if isinstance(action, AskEnvironment):
             return self._tools.tool_calls_topic, ToolCalls(rollout, "respond")
+        if isinstance(action, CloseEnvironment):
+            return self._tools.tool_calls_topic, ToolCalls(rollout, "close")
         return self._tools.turns_topic, Turn(rollout)
 
     async def _trajectory(self, opened: _Open, step: Step, action: Finish, record: ConsumerRecord) -> Outgoing:
@@ -184,6 +207,7 @@ class TurnStep:
             turns=rollout.turn,
             deadline_ms=rollout.deadline_ms,
             env_state=rollout.env_state,
+            result=await claims.pack(rollout.ref, "result", jsontext.dumps(action.result)) if action.result else Payload(),
         )
         found = headers.of(rollout.ref, *trace_of(record))
         return event_record(self._tools.trajectories_topic, rollout.ref.task_key, event, found)
@@ -207,6 +231,8 @@ def _view(opened: _Open) -> View:
         memory=jsontext.loads(rollout.memory) if rollout.memory else {},
         items=lambda: _items(opened),
         done=rollout.done,
+        state=lambda: jsontext.loads_lenient(rollout.env_state) if rollout.env_state else {},
+        closable=opened.closable,
     )
 
 

@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from inspect import iscoroutinefunction
 from typing import Any
 
+import structlog
 from pydantic import BaseModel
 
 from environments.context import Context
-from environments.dispatch import first_state, read_task, run_respond, run_seed, run_tool
+from environments.dispatch import closable, first_state, read_task, run_close, run_respond, run_seed, run_tool
 from environments.environment import Environment, Move, Seed
 from environments.registry import Registry
 from environments.response import Item, Response
@@ -35,6 +36,8 @@ from services.runtime.record import ConsumerRecord, Outgoing, Outputs
 from services.runtime.scope import Scope
 from services.runtime.standing import check_standing
 from services.runtime.state import read_state, write_state
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,8 @@ class _Work:
     def waits(self) -> bool:
         """Whether any of it is `async def`."""
         environment = self.environment
+        if iscoroutinefunction(environment.close):
+            return True
         if self.event.kind != "call":
             return iscoroutinefunction(environment.seed if self.event.kind == "seed" else environment.respond)
         tools = [environment.tools.get(call.name) for call in self.event.calls]
@@ -149,12 +154,30 @@ class _Work:
         if self.event.kind == "seed":
             return self._seeded(await run_seed(self.environment, task, self.context))
         state = read_state(self.environment, self.event.rollout.env_state)
+        if self.event.kind == "close":
+            return await self._closed(task, state)
+        try:
+            return await self._answered(task, state)
+        except Exception:
+            if closable(self.environment):
+                await self._closed(task, state)
+            raise
+
+    async def _answered(self, task: Any, state: BaseModel | None) -> _Outcome:
         if self.event.kind == "respond":
             turn = self._last_turn()
             return _moved(await run_respond(self.environment, task, turn, state, self.context), turn, state)
         replies = [await run_tool(self.environment, call, task, state, self.context) for call in self.event.calls]
         items = [_output(call.call_id, reply.output) for call, reply in zip(self.event.calls, replies, strict=True)]
         return _Outcome(items, state)
+
+    async def _closed(self, task: Any, state: BaseModel | None) -> _Outcome:
+        """Nothing of a rollout depends on whether closing worked."""
+        try:
+            await run_close(self.environment, task, state, self.context)
+        except RolloutError as e:
+            log.warning("not closed", rollout=self.context.rollout_id, error=str(e))
+        return _Outcome((), state, done=self.event.rollout.done)
 
     def _seeded(self, seed: Seed) -> _Outcome:
         return _Outcome(seed.items, first_state(self.environment, seed), tools=seed.tools)

@@ -19,23 +19,32 @@ from schemas.rows import AGENT_REF, ATTEMPT_INDEX, PARAMS, ROLLOUT_ID, ROLLOUT_I
 NOTES = "_ng_notes"
 
 
-def result_line(ref: RolloutRef, agent: str, row: Mapping[str, Any], response: bytes, verdict: Verdict) -> bytes:
-    """One line of the results file, without its line end.
+def result_line(
+    ref: RolloutRef,
+    agent: str,
+    row: Mapping[str, Any],
+    response: bytes,
+    verdict: Verdict,
+    added: Mapping[str, Any] | None = None,
+) -> bytes:
+    """One line of the results file, without its line end. `added` are the agent's fields (`Finish.result`).
 
     Raises `VerifierError` for a reward that is not finite and for fields that JSON cannot hold.
     """
     if not math.isfinite(verdict.reward):  # checked when a verdict is made; a verifier may have changed it since
         raise VerifierError(f"reward must be a finite number, found {verdict.reward!r}", retryable=False)
     try:
-        return _line(ref, agent, row, response, verdict)
+        return _line(ref, agent, row, response, verdict, added or {})
     except (TypeError, ValueError) as e:
         raise VerifierError(f"the verdict cannot be written as JSON: {e}", retryable=False) from e
 
 
-def _line(ref: RolloutRef, agent: str, row: Mapping[str, Any], response: bytes, verdict: Verdict) -> bytes:
-    line: dict[str, Any] = {PARAMS: row[PARAMS], "response": jsontext.Fragment(response)}
+def _line(
+    ref: RolloutRef, agent: str, row: Mapping[str, Any], response: bytes, verdict: Verdict, added: Mapping[str, Any]
+) -> bytes:
+    line: dict[str, Any] = {PARAMS: added.get(PARAMS, row[PARAMS]), "response": jsontext.Fragment(response)}
     line.update((k, v) for k, v in row.items() if k not in _OWN)
-    line |= _extras(verdict)
+    line |= _extras(verdict, added)
     line["reward"] = verdict.reward
     if verdict.components is not None:
         line["reward_components"] = dict(verdict.components)
@@ -61,9 +70,9 @@ def identity(ref: RolloutRef, agent: str, row: Mapping[str, Any]) -> dict[str, A
 _OWN = frozenset({PARAMS, "response", "reward", AGENT_REF, TASK_INDEX, ROLLOUT_INDEX, ATTEMPT_INDEX, ROLLOUT_ID})
 
 
-def _extras(verdict: Verdict) -> dict[str, Any]:
-    """The verifier's fields and components as top-level fields."""
-    extras = {k: v for k, v in verdict.fields.items() if k not in _OWN}
+def _extras(verdict: Verdict, added: Mapping[str, Any]) -> dict[str, Any]:
+    """The agent's fields, the verifier's, and components, as top-level fields; the later win."""
+    extras = {k: v for k, v in {**added, **verdict.fields}.items() if k not in _OWN}
     bad = jsontext.non_finite_paths(extras)
     if bad:
         extras = jsontext.loads_lenient(jsontext.dumps(extras))  # a model's words among them may hold lone surrogates

@@ -6,24 +6,16 @@ failure; a verifier that raises, returns something else than a verdict, or does 
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from inspect import iscoroutinefunction
-from typing import Any, Literal
+from typing import Literal
 
-from environments.context import Context
-from environments.dispatch import read_task, run_verify
-from environments.environment import Environment
 from environments.registry import Registry
-from environments.response import Response
-from environments.verdict import Verdict
 from schemas import codec, headers, jsontext
-from schemas.errors import RolloutError, RolloutTimeout, VerifierError
+from schemas.errors import RolloutError
 from schemas.events import Scored, Trajectory
 from schemas.topics import INLINE_LIMIT
-from services.runtime.chance import VERIFICATION
 from services.runtime.claims import ClaimStore, claim_name, claim_of
 from services.runtime.clients import Clients
 from services.runtime.control import Control
@@ -32,8 +24,8 @@ from services.runtime.offload import Offload
 from services.runtime.record import ConsumerRecord, Outgoing, Outputs
 from services.runtime.scope import Scope
 from services.runtime.standing import check_running
-from services.runtime.state import read_state
 from services.verifier_worker.line import result_line
+from services.verifier_worker.verifying import Subject, Verifying
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +50,7 @@ class VerifyStep:
 
     def __init__(self, tools: VerifyTools) -> None:
         self._tools = tools
+        self._verifying = Verifying(tools.offload, tools.clients, tools.timeout_s)
 
     async def __call__(self, record: ConsumerRecord) -> Outputs:
         if self._tools.scope.excludes(record):
@@ -75,23 +68,14 @@ class VerifyStep:
         check_running(self._tools.control, trajectory.ref.run_id)
         environment = self._tools.registry.binding(trajectory.environment, None).environment
         claims, ref = self._tools.claims, trajectory.ref
-        row = jsontext.loads(trajectory.row.data or await claims.unpack(ref, "row", trajectory.row))
+        row_data = trajectory.row.data or await claims.unpack(ref, "row", trajectory.row)
         response = trajectory.response.data or await claims.unpack(ref, "response", trajectory.response)
-        verdict = await self._verify(
-            _Work(environment, trajectory, row, response, self._tools.clients.context(ref, VERIFICATION))
-        )
-        line = result_line(ref, trajectory.agent, row, response, verdict)
+        row = jsontext.loads(row_data)
+        subject = Subject(ref, trajectory.environment, row_data, response, trajectory.env_state)
+        verdict = await self._verifying.verdict(environment, subject, row)
+        added = trajectory.result.data or await claims.unpack(ref, "result", trajectory.result)
+        line = result_line(ref, trajectory.agent, row, response, verdict, jsontext.loads(added) if added else None)
         return await self._scored(trajectory, verdict.reward, line, record)
-
-    async def _verify(self, work: _Work) -> Verdict:
-        try:
-            return await self._tools.offload.submit(work.run, self._tools.timeout_s, waits=work.waits)
-        except RolloutTimeout as e:
-            raise RolloutTimeout(f"the verifier did not return within {self._tools.timeout_s:g} s") from e
-        except (RolloutError, asyncio.CancelledError):
-            raise
-        except Exception as e:
-            raise VerifierError(f"{work.trajectory.environment}: {e!r}") from e
 
     async def _scored(self, trajectory: Trajectory, reward: float, line: bytes, record: ConsumerRecord) -> Outgoing:
         ref, source = trajectory.ref, trajectory.source
@@ -112,25 +96,3 @@ class VerifyStep:
         else:
             value = line
         return Outgoing(self._tools.scored_topic, ref.task_key, value, headers.of(ref, *more))
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """What runs in the side thread: everything of one verification that is environment code."""
-
-    environment: Environment
-    trajectory: Trajectory
-    row: dict[str, Any]
-    response: bytes
-    context: Context
-
-    @property
-    def waits(self) -> bool:
-        """Whether the verifier is `async def`."""
-        return iscoroutinefunction(self.environment.verify)
-
-    async def run(self) -> Verdict:
-        task = read_task(self.environment, self.row)
-        state = read_state(self.environment, self.trajectory.env_state)
-        response = Response(jsontext.loads_lenient(self.response))
-        return await run_verify(self.environment, task, response, state, self.context)

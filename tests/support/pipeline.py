@@ -40,7 +40,7 @@ from services.tool_worker import app as tool_app
 from services.verifier_worker import app as verifier_app
 
 KEY = "sk-a-secret-that-must-not-show"
-OWN_AGENTS = ("Parallel", "Partner", "Opening", "Insisting", "Lost", "Silent")
+OWN_AGENTS = ("Parallel", "Partner", "Opening", "Insisting", "Lost", "Silent", "Careful")
 FAULTY = {
     "faulty": "simple_agent",
     "faulty_single": "non_executing_simple_agent",

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from environments.agents.agent import Agent, AskEnvironment, CallModel, CallTools, Finish, ModelRequest, Step, View
+from environments.agents.agent import (
+    Agent,
+    AskEnvironment,
+    CallModel,
+    CallTools,
+    CloseEnvironment,
+    Finish,
+    ModelRequest,
+    Step,
+    View,
+)
 from environments.response import Response
+from schemas.errors import ModelError
 
 
 class Parallel(Agent):
@@ -64,3 +75,19 @@ class Silent(Agent):
 
     def next(self, view: View, replies: Sequence[Response]) -> Step:
         return Step(Finish())
+
+
+class Careful(Agent):
+    """Is told of failed calls and asks twice; closes the environment, then ends with what it knows, or with the failure."""
+
+    def next(self, view: View, replies: Sequence[Response]) -> Step:
+        if "error" in view.memory:
+            raise ModelError(view.memory["error"])
+        if view.memory.get("closing"):
+            seen = {"responses_create_params": {"input": "as sent"}, "state": view.state(), "tries": view.turn, "reward": 7}
+            return Step(Finish(result=seen))
+        if replies:
+            return Step(CloseEnvironment() if view.closable else Finish(), replies[-1].output, {"closing": True})
+        if view.failure is not None and view.turn > 1:
+            return Step(CloseEnvironment(), memory={"error": f"asked twice: {view.failure}"})
+        return Step(CallModel((ModelRequest(keep=frozenset({"top_p"}), params={"user": "u"}),), on_failure="tell"))

@@ -19,6 +19,7 @@ class FaultyTask(Task):
     seed_does: str = "ok"
     tool_does: str = "ok"
     verify_does: str = "ok"
+    close_does: str = "ok"
     seconds: float = 0.0
     size: int = 0
     moves: int = 1
@@ -29,7 +30,12 @@ class Count(State):
 
     calls: int = 0
     moves: int = 0
+    closed: int = 0
     blob: str = ""
+
+
+CLOSED: list[str] = []
+"""Rollouts that were closed in this process, in order."""
 
 
 def act(how: str, seconds: float = 0.0) -> Any:
@@ -87,6 +93,11 @@ class Faulty(Environment):
             return Move(done=True)
         heard = len(response.flat_text())
         return Move(({"role": "user", "content": f"heard {heard} characters. {'m' * task.size}"},))
+
+    def close(self, task: FaultyTask, state: Count, context: Context) -> None:
+        CLOSED.append(context.rollout_id)
+        act(task.close_does)
+        state.closed += 1
 
     async def verify(self, task: FaultyTask, response: Response, state: Count, context: Context) -> Any:
         if (waiting := act(task.verify_does, task.seconds)) is not None:

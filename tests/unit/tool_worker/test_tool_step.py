@@ -152,7 +152,7 @@ async def test_a_state_beyond_a_record_costs_the_rollout(bench):
 
 async def test_a_state_with_a_lone_surrogate_goes_along(bench):
     event = await run(bench, rollout(faulty(), env_state=b'{"calls":1,"blob":"half \\ud83d"}'), call())
-    assert event.rollout.env_state == b'{"calls":2,"moves":0,"blob":"half \\ud83d"}'
+    assert event.rollout.env_state == b'{"calls":2,"moves":0,"closed":0,"blob":"half \\ud83d"}'
 
 
 async def test_a_state_of_another_version_is_named(bench):
