@@ -7,7 +7,7 @@ places inside an answer are text like any other.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -44,14 +44,18 @@ class Template:
         return cls((*parts, text[end:]))
 
     @classmethod
-    def load(cls, path: str | Path, *, base: Path) -> Self:
+    def load(cls, path: str | Path, *, base: Path, places: Collection[str] | None = None) -> Self:
         """The template in a file, outer white space dropped; a relative path is looked up in the folder `base`.
 
-        Raises `ValueError` that names the file when it cannot be read or is no template.
+        Raises `ValueError` that names the file when it cannot be read, is no template, or has other places than `places`.
         """
         file = base / path
         try:
-            return cls.parse(file.read_text("utf-8").strip())
+            template = cls.parse(file.read_text("utf-8").strip())
+            unknown = sorted(template.names - set(places)) if places is not None else []
+            if unknown:
+                raise ValueError(f"nothing fills {', '.join(unknown)}; the places are: {', '.join(places or ())}")
+            return template
         except (OSError, ValueError) as e:
             raise ValueError(f"prompt template {file}: {e}") from e
 

@@ -55,6 +55,8 @@ def test_a_file_is_read_beside_its_environment_and_trimmed(tmp_path: Path):
     (tmp_path / "p.txt").write_text("\n  {a} \n\n", "utf-8")
     assert Template.load("p.txt", base=tmp_path) == Template.load(tmp_path / "p.txt", base=Path("/nowhere"))
     assert Template.load("p.txt", base=tmp_path).fill({"a": " x "}) == " x "
+    with pytest.raises(ValueError, match=r"p\.txt: nothing fills a; the places are: b"):
+        Template.load("p.txt", base=tmp_path, places=["b"])
     with pytest.raises(ValueError, match=r"none\.txt"):
         Template.load("none.txt", base=tmp_path)
 

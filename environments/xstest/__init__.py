@@ -1,0 +1,1 @@
+"""Safety calibration: answer what only sounds unsafe, refuse what is."""
