@@ -19,6 +19,7 @@ from services.runtime.admin import TopicsReady, ensure_topics
 from services.runtime.claims import ClaimStore
 from services.runtime.clients import Clients
 from services.runtime.connection import Connection
+from services.runtime.pool import ProcessPool
 from services.runtime.worker import Pipeline, Worker
 from services.sink import app as sink_app
 from services.tool_worker import app as tool_app
@@ -92,7 +93,9 @@ def clients_of(settings: Settings) -> Clients:
     """What environment code may use on a worker, as configured: models, sandbox, sessions, process pool, code server."""
     s = settings.code_server
     code_server = HttpCodeServer(s.url, concurrency=s.concurrency) if s.url else None
-    return Clients(code_server=code_server, owned=[service for service in (code_server,) if service is not None])
+    pool = ProcessPool(settings.verifier.processes, timeout_s=settings.deadlines.verify_timeout_s)
+    owned = [service for service in (code_server, pool) if service is not None]
+    return Clients(code_server=code_server, pool=pool, owned=owned)
 
 
 def agent_worker(parts: Parts, endpoint: ModelEndpoint) -> Worker:

@@ -122,6 +122,7 @@ class Verifier(Section):
     """Bounds of the verifier worker."""
 
     in_flight: InFlight = 256
+    processes: int = Field(0, ge=0, le=1_024, description="0: as many as there are processors to use")
 
 
 class CodeServer(Section):

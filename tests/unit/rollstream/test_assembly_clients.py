@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+
 import pytest
 from pydantic import ValidationError
 
 from rollstream.runner.assembly import clients_of
-from rollstream.settings.model import CodeServer, Settings
+from rollstream.settings.model import CodeServer, Settings, Verifier
 from schemas.errors import FailureClass, InfrastructureError
 from schemas.identity import RolloutRef
 
@@ -35,3 +38,15 @@ async def test_without_one_the_failure_names_the_setting():
 def test_an_address_without_a_scheme_is_refused_where_it_is_set():
     with pytest.raises(ValidationError, match="url"):
         CodeServer(url="localhost:6000")
+
+
+async def test_code_that_computes_finds_a_pool_of_as_many_processes_as_are_set():
+    clients = clients_of(Settings(verifier=Verifier(processes=1)))
+    await clients.start()
+    try:
+        context = clients.context(REF, 0)
+        found = await asyncio.gather(*(context.compute(os.getpid) for _ in range(8)))
+    finally:
+        await clients.close()
+    assert len(set(found)) == 1
+    assert os.getpid() not in found
