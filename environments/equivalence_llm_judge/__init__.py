@@ -1,0 +1,1 @@
+"""Short answers that a judge compares with a gold answer."""
