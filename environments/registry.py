@@ -27,6 +27,7 @@ _AGENTS = {
     "simple_agent": "environments.agents.simple_agent:SimpleAgent",
     "non_executing_simple_agent": "environments.agents.single_call:SingleCall",
     "tool_simulation_agent": "environments.agents.single_call:SingleCall",
+    "proof_refinement_agent": "environments.agents.proof_refinement:ProofRefinement",
 }
 
 

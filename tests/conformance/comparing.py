@@ -1,4 +1,7 @@
-"""Comparing a result with what a case expects: a subset, dotted paths, numbers within a tolerance."""
+"""Comparing a result with what a case expects: a subset, dotted paths, numbers within a tolerance.
+
+Of texts whose wording is ours a case says less: `NAME_present` whether there is one, `NAME_prefix` how it begins.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,21 @@ def differences(expected: Mapping[str, Any], result: Any, tolerance: Any = None,
     found = []
     for key, wanted in expected.items():
         where = f"{path}.{key}" if path else key
-        found += _differences(wanted, _lookup(result, key), tolerance, where)
+        found += _differences(*_meant(key, wanted, result), tolerance, where)
     return found
+
+
+def _meant(key: str, wanted: Any, result: Any) -> tuple[Any, Any]:
+    """What is wanted and what there is, of a field or of a statement about one."""
+    actual = _lookup(result, key)
+    if actual is not _NOTHING:
+        return wanted, actual
+    if key.endswith("_present") and isinstance(wanted, bool):
+        return wanted, _lookup(result, key.removesuffix("_present")) not in (_NOTHING, None, "")
+    text = _lookup(result, key.removesuffix("_prefix"))
+    if key.endswith("_prefix") and isinstance(text, str) and isinstance(wanted, str):
+        return wanted, text[: len(wanted)]
+    return wanted, actual
 
 
 def _differences(wanted: Any, actual: Any, tolerance: Any, where: str) -> list[str]:

@@ -13,7 +13,7 @@ from environments.verdict import Verdict
 from schemas.errors import RolloutError
 from tests.conformance.cases import Case
 from tests.conformance.forms.all_forms import FORMS
-from tests.conformance.forms.form import Outcome
+from tests.conformance.forms.form import Outcome, Played
 
 REGISTRY = Registry.load()
 _KNOWN = frozenset().union(*(f.keys for f in FORMS))
@@ -48,16 +48,18 @@ def _outcome(case: Case, harness: EnvironmentHarness, found: list[str]) -> Outco
         harness.seed(case.data["task"])
         for form in FORMS:
             found += form.play(case, harness)
-        verdict = harness.verify(case.data["response"])
+        played = next((p for p in (f.response(case, harness) for f in FORMS) if p), None)
+        played = played or Played(case.data["response"], {})
+        verdict = harness.verify(played.response)
     except RolloutError as e:
         return Outcome({}, e)
-    return Outcome(_line(case, verdict))
+    return Outcome(_line(case, played, verdict))
 
 
-def _line(case: Case, verdict: Verdict) -> dict[str, Any]:
+def _line(case: Case, played: Played, verdict: Verdict) -> dict[str, Any]:
     scores: Mapping[str, Any] = {"reward": verdict.reward, "mask_sample": verdict.mask_sample, **(verdict.components or {})}
     parts = {"reward_components": verdict.components} if verdict.components else {}
-    return {**case.data["task"], "response": case.data["response"], **scores, **parts, **verdict.fields}
+    return {**case.data["task"], "response": played.response, **played.fields, **scores, **parts, **verdict.fields}
 
 
 def _environment(case: Case) -> Environment:

@@ -191,7 +191,7 @@ def test_a_line_that_is_no_case_is_named(tmp_path: Path) -> None:
 
 
 def test_the_run_ends_with_the_table(tmp_path: Path) -> None:
-    lines = [WEATHER, {**WEATHER, "id": "w/2", "expected": {"reward": 0.5}}, {**WEATHER, "id": "w/3", "sandbox": []}]
+    lines = [WEATHER, {**WEATHER, "id": "w/2", "expected": {"reward": 0.5}}, {**WEATHER, "id": "w/3", "moon_phase": []}]
     (tmp_path / "example_single_tool_call.jsonl").write_text("".join(json.dumps(c) + "\n" for c in lines), "utf-8")
     (tmp_path / "unheard_of.jsonl").write_text(json.dumps({"id": "u/1", "expected": {}}) + "\n", "utf-8")
     run = subprocess.run(
@@ -206,5 +206,5 @@ def test_the_run_ends_with_the_table(tmp_path: Path) -> None:
     assert run.returncode == 1, run.stdout + run.stderr
     lines_of_table = [" ".join(line.split()) for line in run.stdout.splitlines()]
     assert "environment passed failed skipped" in lines_of_table
-    assert "example_single_tool_call 1 1 1 (1 × no form for sandbox)" in lines_of_table
+    assert "example_single_tool_call 1 1 1 (1 × no form for moon_phase)" in lines_of_table
     assert "unheard_of missing (1 cases)" in lines_of_table

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from tests.conformance.forms.agent import PlayedAgent
+from tests.conformance.forms.code_server import ScriptedServer
 from tests.conformance.forms.form import Form
 from tests.conformance.forms.judge import Judge
 from tests.conformance.forms.programs import Programs
 from tests.conformance.forms.scoring import Scoring
 from tests.conformance.forms.tools import Tools
 
-_BESIDE_SCORING: tuple[Form, ...] = (Programs(), Judge(), Tools())
+_BESIDE_SCORING: tuple[Form, ...] = (Programs(), Judge(), Tools(), ScriptedServer(), PlayedAgent())
 
 FORMS: tuple[Form, ...] = (*_BESIDE_SCORING, Scoring(frozenset().union(*(f.expected_keys for f in _BESIDE_SCORING))))

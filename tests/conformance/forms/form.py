@@ -24,6 +24,14 @@ class Outcome:
     error: RolloutError | None = None
 
 
+@dataclass(frozen=True)
+class Played:
+    """A response that a form brought about by playing, and the fields that the result line has besides the verdict's."""
+
+    response: Mapping[str, Any]
+    fields: Mapping[str, Any]
+
+
 class Form:
     """Does nothing in each of the places where a form may act."""
 
@@ -44,6 +52,10 @@ class Form:
     def play(self, case: Case, harness: EnvironmentHarness) -> list[str]:
         """What happens between seeding and verifying; returns what differs from the case."""
         return []
+
+    def response(self, case: Case, harness: EnvironmentHarness) -> Played | None:
+        """The response to score when the case does not give it, or None."""
+        return None
 
     def check(self, case: Case, harness: EnvironmentHarness, outcome: Outcome) -> list[str]:
         """What differs from the case once the rollout is scored."""
