@@ -1,0 +1,1 @@
+"""Competitive programming in Python, scored by running the program against hidden tests."""
