@@ -21,6 +21,7 @@ from services.runtime.clients import Clients
 from services.runtime.connection import Connection
 from services.runtime.pool import ProcessPool
 from services.runtime.worker import Pipeline, Worker
+from services.sandbox.sandbox import SandboxService
 from services.sink import app as sink_app
 from services.tool_worker import app as tool_app
 from services.verifier_worker import app as verifier_app
@@ -94,8 +95,9 @@ def clients_of(settings: Settings) -> Clients:
     s = settings.code_server
     code_server = HttpCodeServer(s.url, concurrency=s.concurrency) if s.url else None
     pool = ProcessPool(settings.verifier.processes, timeout_s=settings.deadlines.verify_timeout_s)
-    owned = [service for service in (code_server, pool) if service is not None]
-    return Clients(code_server=code_server, pool=pool, owned=owned)
+    sandbox = SandboxService(settings.sandbox.options)
+    owned = [service for service in (code_server, pool, sandbox) if service is not None]
+    return Clients(code_server=code_server, pool=pool, sandbox=sandbox, owned=owned)
 
 
 def agent_worker(parts: Parts, endpoint: ModelEndpoint) -> Worker:

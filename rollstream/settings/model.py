@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from services.runtime.connection import Connection
+from services.sandbox.options import Options
 
 ENV_PREFIX = "ROLLSTREAM_"
 ENV_DELIMITER = "__"
@@ -132,6 +133,25 @@ class CodeServer(Section):
     concurrency: InFlight = Field(64, description="requests at once; a Lean compiler takes a core and gigabytes of memory each")
 
 
+class Sandbox(Section):
+    """Where model-written code runs, and how much of it at once (docs/sandbox.md)."""
+
+    backend: Literal["auto", "bwrap", "landlock", "rlimits", "container"] = Field(
+        "auto", description="auto never means rlimits"
+    )
+    slots: int = Field(0, ge=0, le=200, description="programs at once; 0: as many as there are processors")  # user ids: 256
+    spare: int = Field(2, ge=0, le=50, description="isolated places kept ready once the first program has run, 10 MB each")
+    image: str | None = Field(
+        None, min_length=1, description="of the container back end: with Python 3.9 or newer and what programs import"
+    )
+    engine: str | None = Field(None, min_length=1, description="path of the Docker or Podman API's socket")
+
+    @property
+    def options(self) -> Options:
+        """What the service takes."""
+        return Options(self.backend, self.slots, self.spare, self.image or "", self.engine or "")
+
+
 class Admission(Section):
     """When new prompts wait: records and rollouts between admission and the score (design §3)."""
 
@@ -202,6 +222,7 @@ class Settings(BaseSettings):
     tool: Tool = Tool()
     verifier: Verifier = Verifier()
     code_server: CodeServer = CodeServer()
+    sandbox: Sandbox = Sandbox()
     admission: Admission = Admission()
     deadlines: Deadlines = Deadlines()
     health: Health = Health()

@@ -1,0 +1,142 @@
+"""A box that is a process of this machine: started, limited and ended.
+
+Invariant: a started process has been waited for when its `end` returns, and what it borrowed (a user id, a directory, a control
+group) is given back then, not earlier.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import psutil
+
+from schemas.errors import InfrastructureError
+from services.sandbox import cgroups
+from services.sandbox.backend import Launch
+from services.sandbox.box import STOP_S, Box
+from services.sandbox.order import Order
+
+LAST_WORDS = 2_000
+NO_GROUPS = cgroups.Hierarchy()
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a box is started: its command and environment, descriptors to pass (closed here once it has them).
+
+    `sweep`: kill what is left below it, for a supervisor that is not the first process of a namespace. `gone` is called once.
+    """
+
+    argv: Sequence[str]
+    order: Order
+    pass_fds: Collection[int] = ()
+    groups: cgroups.Hierarchy = NO_GROUPS
+    supervisor: Callable[[int], int] = lambda pid: pid
+    sweep: Callable[[psutil.Process], None] | None = None
+    gone: Callable[[], None] = lambda: None
+
+
+@dataclass(slots=True)
+class ProcessLife:
+    """See `services.sandbox.box.Life`."""
+
+    start: Start
+    process: subprocess.Popen[bytes]
+    group: cgroups.Group | None = field(default=None)
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def admit(self, launch: Launch) -> None:
+        self.group = cgroups.make(self.start.groups, launch.limits.memory, launch.limits.processes)
+        if self.group:
+            self.group.add(self.start.supervisor(self.process.pid))
+
+    async def out_of_memory(self) -> bool:
+        return self.group is not None and self.group.out_of_memory
+
+    async def last_words(self) -> str:
+        with suppress(subprocess.TimeoutExpired):
+            await asyncio.to_thread(self.process.wait, 1.0)
+        assert self.process.stderr
+        os.set_blocking(self.process.stderr.fileno(), False)
+        return (self.process.stderr.read() or b"")[-LAST_WORDS:].decode(errors="replace").strip()
+
+    async def end(self) -> None:
+        await asyncio.to_thread(self._end)
+
+    def _end(self) -> None:
+        if self.start.sweep is None:
+            self.process.kill()
+        try:
+            self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._by_force()
+        if self.process.stderr:
+            self.process.stderr.close()
+        if self.group:
+            self.group.remove()
+        self.start.gone()
+
+    def _by_force(self) -> None:
+        """Its line is closed and it still lives: stopped by its program, perhaps."""
+        with suppress(psutil.Error):
+            if self.start.sweep:
+                self.start.sweep(psutil.Process(self.process.pid))
+        self.process.kill()
+        self.process.wait()
+
+
+def sweep_below(supervisor: psutil.Process) -> None:
+    """Kill what descends from it, stopped first so that it starts no more."""
+    for number in (signal.SIGSTOP, signal.SIGSTOP, signal.SIGKILL):
+        for child in supervisor.children(recursive=True):
+            with suppress(psutil.Error):
+                child.send_signal(number)
+
+
+def sweep_user(user: int) -> None:
+    """Kill every process of a user id that one box had for itself."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.uids().real == user:
+                process.kill()
+
+
+def _started(start: Start, line: int) -> subprocess.Popen[bytes]:
+    """By vfork, so the event loop waits only until the program is loaded."""
+    return subprocess.Popen(  # noqa: S603
+        list(start.argv),
+        stdin=line,
+        stdout=line,
+        stderr=subprocess.PIPE,
+        env=dict(start.order.environment),
+        pass_fds=start.pass_fds,
+        cwd="/",
+        start_new_session=True,
+    )
+
+
+async def open_box(start: Start) -> Box:
+    """A box that is ready; raises `InfrastructureError` when it does not come up."""
+    ours, theirs = socket.socketpair()
+    try:
+        process = _started(start, theirs.fileno())
+    except OSError as error:
+        ours.close()
+        start.gone()
+        raise InfrastructureError(f"the sandbox could not start {start.argv[0]}: {error.strerror}") from error
+    finally:
+        theirs.close()
+        for fd in start.pass_fds:
+            os.close(fd)
+    reader, writer = await asyncio.open_connection(sock=ours)
+    return await Box(ProcessLife(start, process), reader, writer, start.order).ready()
