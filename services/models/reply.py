@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +84,12 @@ def overflows(status: int, raw: bytes) -> bool:
         return True
     text = raw.decode("utf-8", "replace").lower()
     return code not in _OTHER_CODES and any(t in text for t in _OVERFLOW_TEXTS)
+
+
+def overflowed(body: Mapping[str, Any]) -> bool:
+    """Whether a reply is one that stands for an overflow (`overflow_body`)."""
+    metadata = body.get("metadata")
+    return isinstance(metadata, Mapping) and metadata.get(CONTEXT_OVERFLOW) == "true"
 
 
 def overflow_body(request: bytes, model: str, key: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ Environment code runs on loops of its own (`offload`), so what it gets are stand
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from environments.context import (
     Context,
     Limits,
     ModelClient,
+    Pages,
     Pool,
     Sandbox,
     SandboxResult,
@@ -66,6 +67,7 @@ class Clients:
     search: Search | None = None
     pool: Pool | None = None
     code_server: CodeServer | None = None
+    pages: Pages | None = None
     data_dir: Path | None = None
     owned: Sequence[Startable] = ()
     _bridge: Bridge = field(default_factory=Bridge)
@@ -90,14 +92,32 @@ class Clients:
     def _stand_ins(self) -> dict[str, Any]:
         bridge = self._bridge
         return {
-            "models": {name: _Model(model, bridge) for name, model in self.models.items()},
+            "models": _Models(self.models, bridge),
             "sandbox_client": _Sandbox(self.sandbox, bridge) if self.sandbox else None,
             "session_pool": _Sessions(self.sessions, bridge) if self.sessions else None,
             "search_client": _Search(self.search, bridge) if self.search else None,
             "pool_client": _Pool(self.pool, bridge) if self.pool else None,
             "code_server_client": _CodeServer(self.code_server, bridge) if self.code_server else None,
+            "pages_client": _Pages(self.pages, bridge) if self.pages else None,
             "data_dir": self.data_dir,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class _Models(Mapping[str, ModelClient]):
+    """By name, when a name is asked for: a worker's models may answer to names that nobody has listed."""
+
+    models: Mapping[str, ModelClient]
+    bridge: Bridge
+
+    def __getitem__(self, name: str) -> ModelClient:
+        return _Model(self.models[name], self.bridge)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.models)
+
+    def __len__(self) -> int:
+        return len(self.models)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,3 +201,12 @@ class _CodeServer:
 
     async def execute(self, request: Mapping[str, Any], *, timeout_s: float) -> Mapping[str, Any]:
         return await self.bridge.call(lambda: self.client.execute(request, timeout_s=timeout_s))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pages:
+    client: Pages
+    bridge: Bridge
+
+    async def get(self, url: str, *, timeout_s: float) -> str:
+        return await self.bridge.call(lambda: self.client.get(url, timeout_s=timeout_s))

@@ -31,6 +31,7 @@ class VerifierSettings:
     in_flight: int
     timeout_s: float
     scored_format: Literal["json", "avro"] = "json"
+    record_judge_calls: bool = True
 
 
 def build(pipeline: Pipeline, settings: VerifierSettings, registry: Registry, claims: ClaimStore, clients: Clients) -> Worker:
@@ -52,6 +53,7 @@ def build(pipeline: Pipeline, settings: VerifierSettings, registry: Registry, cl
             scope=Scope(pipeline.scope),
             timeout_s=settings.timeout_s,
             scored_format=settings.scored_format,
+            record_judge_calls=settings.record_judge_calls,
         )
     )
     bounds = StageSettings(STAGE, settings.in_flight, settings.timeout_s + _SPARE_S)

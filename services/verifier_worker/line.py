@@ -15,6 +15,7 @@ from schemas import jsontext
 from schemas.errors import VerifierError
 from schemas.identity import RolloutRef
 from schemas.rows import AGENT_REF, ATTEMPT_INDEX, PARAMS, ROLLOUT_ID, ROLLOUT_INDEX, TASK_INDEX
+from services.verifier_worker.judge_calls import JUDGE_CALLS
 
 NOTES = "_ng_notes"
 
@@ -43,7 +44,7 @@ def _line(
     ref: RolloutRef, agent: str, row: Mapping[str, Any], response: bytes, verdict: Verdict, added: Mapping[str, Any]
 ) -> bytes:
     line: dict[str, Any] = {PARAMS: added.get(PARAMS, row[PARAMS]), "response": jsontext.Fragment(response)}
-    line.update((k, v) for k, v in row.items() if k not in _OWN)
+    line.update((k, v) for k, v in row.items() if k not in _OWN and k != JUDGE_CALLS)  # a row may be an old line
     line |= _extras(verdict, added)
     line["reward"] = verdict.reward
     if verdict.components is not None:

@@ -30,7 +30,7 @@ from services.verifier_worker.verifying import Subject, Verifying
 
 @dataclass(frozen=True, slots=True)
 class VerifyTools:
-    """What the verifier step needs. `timeout_s` bounds one verification."""
+    """What the verifier step needs. `timeout_s` bounds one verification; `record_judge_calls` puts them into the line."""
 
     scored_topic: str
     registry: Registry
@@ -43,6 +43,7 @@ class VerifyTools:
     timeout_s: float
     scored_format: Literal["json", "avro"] = "json"
     now: Callable[[], float] = time.time
+    record_judge_calls: bool = True
 
 
 class VerifyStep:
@@ -50,7 +51,7 @@ class VerifyStep:
 
     def __init__(self, tools: VerifyTools) -> None:
         self._tools = tools
-        self._verifying = Verifying(tools.offload, tools.clients, tools.timeout_s)
+        self._verifying = Verifying(tools.offload, tools.clients, tools.timeout_s, tools.record_judge_calls)
 
     async def __call__(self, record: ConsumerRecord) -> Outputs:
         if self._tools.scope.excludes(record):

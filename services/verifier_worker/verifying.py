@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from inspect import iscoroutinefunction
 from pathlib import Path
@@ -27,6 +27,7 @@ from services.runtime.chance import VERIFICATION, rng_of
 from services.runtime.clients import Clients
 from services.runtime.offload import Offload
 from services.runtime.state import read_state
+from services.verifier_worker.judge_calls import JUDGE_CALLS, Recorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +43,12 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Verifying:
-    """Verifies rollouts where they harm nobody. `timeout_s` bounds one verification."""
+    """Verifies rollouts where they harm nobody. `timeout_s` bounds one verification; `record` keeps its model calls."""
 
     offload: Offload
     clients: Clients
     timeout_s: float
+    record: bool = True
 
     async def verdict(self, environment: Environment, subject: Subject, row: Mapping[str, Any]) -> Verdict:
         """The verdict on `subject` (`row`: its row, parsed); raises the `RolloutError` that kept it from one."""
@@ -63,7 +65,8 @@ class Verifying:
 
     def _in_thread(self, environment: Environment, subject: Subject, row: Mapping[str, Any]) -> Awaitable[Verdict]:
         context = self.clients.context(subject.ref, VERIFICATION)
-        call = partial(_verdict, environment, subject, row, context)
+        verify = _recorded_verdict if self.record else _verdict
+        call = partial(verify, environment, subject, row, context)
         return self.offload.submit(call, self.timeout_s, waits=iscoroutinefunction(environment.verify))
 
     def _in_process(self, subject: Subject) -> Awaitable[Verdict]:
@@ -76,6 +79,15 @@ async def _verdict(environment: Environment, subject: Subject, row: Mapping[str,
     state = read_state(environment, subject.state)
     response = Response(jsontext.loads_lenient(subject.response))
     return await run_verify(environment, task, response, state, context)
+
+
+async def _recorded_verdict(environment: Environment, subject: Subject, row: Mapping[str, Any], context: Context) -> Verdict:
+    """The verdict, with the model calls that led to it among its fields."""
+    recorder = Recorder(context.models)
+    verdict = await _verdict(environment, subject, row, replace(context, models=recorder))
+    if recorder.calls:
+        verdict.fields[JUDGE_CALLS] = recorder.calls
+    return verdict
 
 
 def verify_in_this_process(subject: Subject, data_dir: Path | None) -> Verdict:
