@@ -14,6 +14,9 @@ from tests.conformance.forms.form import Form, Outcome
 
 INVALID = frozenset({"invalid_row", "invalid_request", "HTTP 422", "seed_session HTTP 422"})
 CRASHED = frozenset({"verifier_exception", "HTTP 500"})
+_BETTER_FAILURES = {"task data error, row not scored": DataError}
+"""Failures that `preferred` asks for, by its words."""
+
 _KINDS = ("error", "http_status", "status", "_ng_failure_class", "failure_class")
 
 
@@ -38,6 +41,8 @@ class Scoring(Form):
             return _failed(outcome, JudgeError)
         if kind in CRASHED or kind == 500:
             better = case.data.get("preferred", BETTER.get(case.subject))
+            if better and "failure" in better:
+                return _failed(outcome, _BETTER_FAILURES[better["failure"]])
             return _scored(case, better, outcome) if better else _failed(outcome, RolloutError)
         return [f"the suite does not know the outcome {kind!r}"]
 
