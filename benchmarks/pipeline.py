@@ -22,7 +22,7 @@ from environments.registry import Registry
 from rollstream.runner.assembly import (
     Parts,
     agent_worker,
-    endpoint_of,
+    endpoints_of,
     pipeline_of,
     sink_worker,
     tool_worker,
@@ -73,10 +73,11 @@ async def main(count: int, concurrency: int, url: str, output: Path, bootstrap: 
     watch = Watch(expected=count)
     with tempfile.TemporaryDirectory() as claims:
         ready = await ensure_topics(connection, topics_of(settings))
-        parts = Parts(settings, pipeline_of(settings, connection, ready.partitions), Registry.load(), ClaimStore(claims))
+        pipeline = pipeline_of(settings, connection, ready.partitions)
+        parts = Parts(settings, pipeline, Registry.load(), ClaimStore(claims), endpoints_of(settings, url))
         sink = SingleFile(output, run_id="default", mode=Mode.FRESH)
         workers = [
-            agent_worker(parts, endpoint_of(settings, url)),
+            agent_worker(parts),
             tool_worker(parts),
             verifier_worker(parts),
             sink_worker(parts, lambda *_: sink, watch.observe),

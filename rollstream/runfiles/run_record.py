@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
@@ -35,7 +35,8 @@ class RunRecordError(ValueError):
 class RunRecord:
     """One run. Times are ISO 8601 in UTC; `ended` is None while it goes on (or after a kill).
 
-    `model` says which policy (`url`, `name`), `rollouts` how many were asked for, `outcomes` how many ended how.
+    `model` says which policy (`url`, `name`), `models` which others by name, `warnings` what a reader of the scores should
+    know (a judge that was the policy), `rollouts` how many were asked for, `outcomes` how many ended how.
     `starting_offsets` are the ends of the topics when the run began, in the Kafka cluster `cluster_id`: a resume
     reads from there.
     """
@@ -45,6 +46,8 @@ class RunRecord:
     code_version: str
     started: str
     model: Mapping[str, Any] = field(default_factory=dict)
+    models: Mapping[str, Any] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
     arguments: Mapping[str, Any] = field(default_factory=dict)
     rollouts: int | None = None
     starting_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -59,7 +62,7 @@ class RunRecord:
     def write(self, path: Path) -> None:
         """Replace the file at `path`, secrets masked; raises `SinkStoppedError` when it cannot be written."""
         value = {"format": _FORMAT, **{f.name: getattr(self, f.name) for f in dataclasses.fields(self)}}
-        value |= {"model": without_secrets(self.model), "arguments": without_secrets(self.arguments)}
+        value |= {name: without_secrets(getattr(self, name)) for name in ("model", "models", "arguments")}
         value |= {"starting_offsets": offsets_to_json(self.starting_offsets), "outcomes": dict(self.outcomes)}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

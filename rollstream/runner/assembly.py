@@ -6,15 +6,16 @@ Invariant: `run` and `worker` build their workers here, so what works in one pro
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from environments.registry import Registry
-from rollstream.settings.model import Settings
+from rollstream.settings.model import Model, Settings
+from schemas.errors import InfrastructureError
 from schemas.topics import Topics
 from services.agent_worker import app as agent_app
 from services.code_server.client import HttpCodeServer
-from services.models.client import PolicyClient
 from services.models.endpoint import ModelEndpoint, RetryBudget, Timeouts
+from services.models.named import Endpoints, NamedModels
 from services.runtime.admin import TopicsReady, ensure_topics
 from services.runtime.claims import ClaimStore
 from services.runtime.clients import Clients
@@ -22,6 +23,7 @@ from services.runtime.connection import Connection
 from services.runtime.pool import ProcessPool
 from services.runtime.worker import Pipeline, Worker
 from services.sandbox.sandbox import SandboxService
+from services.sandbox.sessions import LiveSessions, Upkeep
 from services.sink import app as sink_app
 from services.tool_worker import app as tool_app
 from services.verifier_worker import app as verifier_app
@@ -29,6 +31,10 @@ from services.verifier_worker import app as verifier_app
 STAGES = ("agent", "tool", "verifier", "sink")
 
 SCRIPTED = "scripted"
+
+_MODEL_SHARE = 0.9
+"""Part of a stage's deadline that one model call may take: a judge that does not answer is then recorded as that, not as a
+verifier that did not return."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,7 @@ class Parts:
     pipeline: Pipeline
     registry: Registry
     claims: ClaimStore
+    endpoints: Endpoints = field(default_factory=Endpoints)
 
 
 def topics_of(settings: Settings) -> Topics:
@@ -73,11 +80,26 @@ def pipeline_of(
     return Pipeline(connection, topics_of(settings), partitions, settings.delivery.value, scope, instance_id)
 
 
-def endpoint_of(settings: Settings, url: str | None = None) -> ModelEndpoint:
-    """The policy's endpoint as configured; `url` replaces the base URL (of the scripted server, once it has a port)."""
-    model, deadlines = settings.model, settings.deadlines
+def endpoints_of(settings: Settings, scripted_url: str | None = None) -> Endpoints:
+    """All models as configured; `scripted_url` is where the scripted server is, once it has a port.
+
+    Without it a scripted policy is none, and any other scripted model an `InfrastructureError`.
+    """
+    policy = None if settings.model.url == SCRIPTED and scripted_url is None else settings.model
+    homeless = [n for n, m in settings.models.items() if m.url == SCRIPTED and scripted_url is None]
+    if homeless:
+        raise InfrastructureError(
+            f"models.{homeless[0]}.url: a worker of its own serves no scripted model; start one with "
+            "`python -m rollstream.scripted --port 8001` and name http://127.0.0.1:8001/v1"
+        )
+    named = {name: _endpoint(model, settings, scripted_url) for name, model in settings.models.items()}
+    return Endpoints(_endpoint(policy, settings, scripted_url) if policy else None, named)
+
+
+def _endpoint(model: Model, settings: Settings, scripted_url: str | None) -> ModelEndpoint:
+    deadlines = settings.deadlines
     return ModelEndpoint(
-        base_url=url or model.url,
+        base_url=scripted_url if scripted_url and model.url == SCRIPTED else model.url,
         name=model.name,
         api_key=model.api_key,
         timeouts=Timeouts(
@@ -90,37 +112,57 @@ def endpoint_of(settings: Settings, url: str | None = None) -> ModelEndpoint:
     )
 
 
-def clients_of(settings: Settings) -> Clients:
+def models_of(parts: Parts, deadline_s: float, *, judges: bool = False) -> NamedModels:
+    """The models for environment code that must end within `deadline_s`."""
+    return NamedModels(parts.endpoints, budget_s=_MODEL_SHARE * deadline_s, judges=judges)
+
+
+def clients_of(settings: Settings, models: NamedModels | None = None) -> Clients:
     """What environment code may use on a worker, as configured: models, sandbox, sessions, process pool, code server."""
     s = settings.code_server
     code_server = HttpCodeServer(s.url, concurrency=s.concurrency) if s.url else None
     pool = ProcessPool(settings.verifier.processes, timeout_s=settings.deadlines.verify_timeout_s)
     sandbox = SandboxService(settings.sandbox.options)
-    owned = [service for service in (code_server, pool, sandbox) if service is not None]
-    return Clients(code_server=code_server, pool=pool, sandbox=sandbox, owned=owned)
+    sessions = LiveSessions(sandbox.launcher, settings.sessions.bounds)
+    owned = [service for service in (models, code_server, pool, sandbox, Upkeep(sessions)) if service is not None]
+    return Clients(
+        models=models if models is not None else {},
+        sandbox=sandbox,
+        sessions=sessions,
+        pool=pool,
+        code_server=code_server,
+        owned=owned,
+    )
 
 
-def agent_worker(parts: Parts, endpoint: ModelEndpoint) -> Worker:
-    """The agent worker."""
+def agent_worker(parts: Parts) -> Worker:
+    """The agent worker; raises `InfrastructureError` when there is no policy."""
     s = parts.settings
+    if parts.endpoints.policy is None:
+        raise InfrastructureError("the agent worker needs a policy: set `model.url` and `model.name`")
+    models = models_of(parts, agent_app.ADMISSION_TIMEOUT_S)
     bounds = agent_app.AgentSettings(
         s.agent.in_flight, s.deadlines.rollout_timeout_s, s.admission.high_water, s.admission.low_water
     )
-    return agent_app.build(parts.pipeline, bounds, parts.registry, parts.claims, {"policy": PolicyClient(endpoint)}, Clients())
+    return agent_app.build(parts.pipeline, bounds, parts.registry, parts.claims, models.clients, Clients(models=models))
 
 
 def tool_worker(parts: Parts) -> Worker:
     """The tool worker."""
     s = parts.settings
     bounds = tool_app.ToolSettings(s.tool.in_flight, s.deadlines.tool_timeout_s)
-    return tool_app.build(parts.pipeline, bounds, parts.registry, parts.claims, clients_of(s))
+    models = models_of(parts, s.deadlines.tool_timeout_s)
+    return tool_app.build(parts.pipeline, bounds, parts.registry, parts.claims, clients_of(s, models))
 
 
 def verifier_worker(parts: Parts) -> Worker:
     """The verifier worker."""
     s = parts.settings
-    bounds = verifier_app.VerifierSettings(s.verifier.in_flight, s.deadlines.verify_timeout_s, s.scored_format)
-    return verifier_app.build(parts.pipeline, bounds, parts.registry, parts.claims, clients_of(s))
+    bounds = verifier_app.VerifierSettings(
+        s.verifier.in_flight, s.deadlines.verify_timeout_s, s.scored_format, s.verifier.record_judge_calls
+    )
+    models = models_of(parts, s.deadlines.verify_timeout_s, judges=True)
+    return verifier_app.build(parts.pipeline, bounds, parts.registry, parts.claims, clients_of(s, models))
 
 
 def sink_worker(parts: Parts, target: sink_app.MakeTarget, observe: sink_app.Observe | None = None) -> Worker:

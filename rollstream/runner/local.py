@@ -15,7 +15,7 @@ from rollstream.runner.assembly import (
     Parts,
     agent_worker,
     claims_of,
-    endpoint_of,
+    endpoints_of,
     pipeline_of,
     sink_worker,
     tool_worker,
@@ -26,7 +26,7 @@ from rollstream.runner.watch import Watch
 from rollstream.settings.model import Settings
 from schemas.errors import InfrastructureError
 from schemas.topics import PROMPTS, TOOL_CALLS, TRAJECTORIES, TURNS, Topics
-from services.models.endpoint import ModelEndpoint
+from services.models.named import Endpoints
 from services.runtime.admin import end_offsets, set_committed
 from services.runtime.connection import Connection
 from services.runtime.record import TopicPartition
@@ -70,16 +70,16 @@ async def broker(settings: Settings, report: Callable[[str], None]) -> AsyncIter
 
 
 @asynccontextmanager
-async def model(settings: Settings) -> AsyncIterator[ModelEndpoint]:
-    """The configured endpoint; the scripted one is served from this process on a loopback port."""
-    if settings.model.url != SCRIPTED:
-        yield endpoint_of(settings)
+async def models(settings: Settings) -> AsyncIterator[Endpoints]:
+    """The configured endpoints; scripted ones are served from this process on a loopback port."""
+    if SCRIPTED not in {settings.model.url, *(m.url for m in settings.models.values())}:
+        yield endpoints_of(settings)
         return
     from rollstream.scripted import ScriptedModel
 
     server: ScriptedModel
     async with ScriptedModel() as server:
-        yield endpoint_of(settings, server.base_url)
+        yield endpoints_of(settings, server.base_url)
 
 
 async def start_of_run(connection: Connection, topics: Topics, scope: str) -> None:
@@ -176,7 +176,7 @@ async def local_pipeline(
     settings: Settings,
     connection: Connection,
     registry: Registry,
-    endpoint: ModelEndpoint,
+    endpoints: Endpoints,
     sink: RunSink,
     watch: Watch,
     during: During,
@@ -184,9 +184,10 @@ async def local_pipeline(
     """The pipeline of one run, started (`during` may cut that short); stopped on the way out."""
     ready = await topics_ready(settings, connection)
     claims = claims_of(settings)
-    parts = Parts(settings, pipeline_of(settings, connection, ready.partitions, scope=sink.run_id), registry, claims)
+    pipe = pipeline_of(settings, connection, ready.partitions, scope=sink.run_id)
+    parts = Parts(settings, pipe, registry, claims, endpoints)
     workers = [
-        agent_worker(parts, endpoint),
+        agent_worker(parts),
         tool_worker(parts),
         verifier_worker(parts),
         sink_worker(parts, sink.target, watch.observe),

@@ -39,7 +39,7 @@ from rollstream.runner.watch import Watch
 from rollstream.settings.model import Settings
 from schemas.errors import RolloutError
 from schemas.identity import SOLO
-from services.models.endpoint import ModelEndpoint
+from services.models.named import Endpoints
 from services.runtime import collector
 from services.runtime.admin import cluster_id
 from services.runtime.connection import Connection
@@ -111,9 +111,9 @@ async def run(request: RunRequest, settings: Settings, display: Display) -> Repo
     registry = Registry.load()
     paths = RunPaths.of(request.output)
     async with AsyncExitStack() as stack:
-        connection, endpoint, prepared = await stop.during(_begin(request, settings, registry, paths, display, stack))
+        connection, endpoints, prepared = await stop.during(_begin(request, settings, registry, paths, display, stack))
         prepared = await stop.during(_placed(prepared, settings, connection, request, display))
-        record = prepared.record
+        record = replace(prepared.record, warnings=endpoints.warnings)
         sink = RunSink(paths, record.run_id, prepared.mode, record.starting_offsets)
         stack.push_async_callback(sink.close)
         await sink.open()  # from here on the files are this run's, and no former one is touched before
@@ -122,30 +122,33 @@ async def run(request: RunRequest, settings: Settings, display: Display) -> Repo
         record.write(paths.run)
         watch = _watch(prepared)
         display.say(
-            f"run {record.run_id}: {watch.expected or 0:,} rollouts, model {settings.model.name} at {endpoint.base_url}"
+            f"run {record.run_id}: {watch.expected or 0:,} rollouts, model {settings.model.name} at {_policy_url(endpoints)}"
         )
-        async with local_pipeline(settings, connection, registry, endpoint, sink, watch, stop.during) as pipeline:
+        async with local_pipeline(settings, connection, registry, endpoints, sink, watch, stop.during) as pipeline:
             collector.settle()
             stopped = await _drive(pipeline, prepared, connection, settings, watch, stop, display)
         stop.release()
         error = next((w.error for w in pipeline.workers if w.error is not None), None)
+        prepared = replace(prepared, record=replace(prepared.record, warnings=endpoints.warnings))
+        for warning in endpoints.warnings:
+            display.say(f"note: {warning}")
         report = await _finish(prepared, connection, settings, registry, paths, stopped, error)
         return replace(report, reasons=tuple(watch.reasons.most_common(_SHOWN_REASONS)))
 
 
 async def _begin(
     request: RunRequest, settings: Settings, registry: Registry, paths: RunPaths, display: Display, stack: AsyncExitStack
-) -> tuple[Connection, ModelEndpoint, _Prepared]:
+) -> tuple[Connection, Endpoints, _Prepared]:
     """Broker, model and rows, side by side."""
     preparing = asyncio.create_task(asyncio.to_thread(_prepare, request, settings, registry, paths))
     try:
-        connection, endpoint = await asyncio.gather(
-            stack.enter_async_context(local.broker(settings, display.say)), stack.enter_async_context(local.model(settings))
+        connection, endpoints = await asyncio.gather(
+            stack.enter_async_context(local.broker(settings, display.say)), stack.enter_async_context(local.models(settings))
         )
         await topics_ready(settings, connection)
     finally:
         prepared = await preparing  # a thread cannot be cut off; reading rows takes a second or two
-    return connection, endpoint, prepared
+    return connection, endpoints, prepared
 
 
 def _watch(prepared: _Prepared) -> Watch:
@@ -240,7 +243,8 @@ async def _finish(
 def _prepare(request: RunRequest, settings: Settings, registry: Registry, paths: RunPaths) -> _Prepared:
     """Check and materialize the rows, or read what a former run left. Touches files only."""
     arguments = _arguments(request)
-    identity = config_hash({"arguments": arguments, "model": _model(settings)})
+    others = {name: {"url": m.url, "name": m.name} for name, m in settings.models.items()}
+    identity = config_hash({"arguments": arguments, "model": _model(settings), **({"models": others} if others else {})})
     if request.resume:
         return _resumed(paths, identity)
     draft = paths.materialized.with_name(f".{paths.materialized.name}.new")
@@ -251,6 +255,7 @@ def _prepare(request: RunRequest, settings: Settings, registry: Registry, paths:
         code_version=code_version(),
         started=utc_now(),
         model=_model(settings),
+        models=others,
         arguments=arguments,
         rollouts=found.rollouts,
     )
@@ -323,6 +328,10 @@ def _arguments(request: RunRequest) -> dict[str, Any]:
 
 def _model(settings: Settings) -> Mapping[str, Any]:
     return {"url": settings.model.url, "name": settings.model.name}
+
+
+def _policy_url(endpoints: Endpoints) -> str:
+    return endpoints.policy.base_url if endpoints.policy else "nowhere"
 
 
 def _max_attempts() -> int:

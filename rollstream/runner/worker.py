@@ -8,11 +8,10 @@ from pathlib import Path
 
 from environments.registry import Registry
 from rollstream.runner.assembly import (
-    SCRIPTED,
     Parts,
     agent_worker,
     claims_of,
-    endpoint_of,
+    endpoints_of,
     pipeline_of,
     sink_worker,
     tool_worker,
@@ -47,7 +46,8 @@ async def start_worker(request: WorkerRequest, settings: Settings, connection: C
     ready = await topics_ready(settings, connection)
     scope = request.run or "" if isinstance(request.output, Path) else ""
     pipeline = pipeline_of(settings, connection, ready.partitions, scope=scope, instance_id=request.instance)
-    parts = Parts(settings, pipeline, Registry.load(), claims_of(settings))
+    endpoints = endpoints_of(settings)
+    parts = Parts(settings, pipeline, Registry.load(), claims_of(settings), endpoints)
     worker = _make(request, parts)
     collector.settle()
     health = Health([worker], settings.health.host, settings.health.port)
@@ -60,14 +60,12 @@ async def start_worker(request: WorkerRequest, settings: Settings, connection: C
 def _make(request: WorkerRequest, parts: Parts) -> Worker:
     if request.stage == "sink":
         return sink_worker(parts, _target(request))
-    if request.stage != "agent":
-        return {"tool": tool_worker, "verifier": verifier_worker}[request.stage](parts)
-    if parts.settings.model.url == SCRIPTED:
+    if request.stage == "agent" and parts.endpoints.policy is None:
         raise InfrastructureError(
             "the agent worker needs a model: --model URL/NAME (for a try-out: `python -m rollstream.scripted --port 8001`, "
             "then --model http://127.0.0.1:8001/v1/scripted)"
         )
-    return agent_worker(parts, endpoint_of(parts.settings))
+    return {"agent": agent_worker, "tool": tool_worker, "verifier": verifier_worker}[request.stage](parts)
 
 
 def _target(request: WorkerRequest) -> MakeTarget:

@@ -79,6 +79,9 @@ def leaves(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
         value = getattr(model, name)
         if isinstance(value, BaseModel):
             yield from leaves(value, f"{prefix}{name}.")
+        elif isinstance(value, dict):
+            for key, section in value.items():
+                yield from leaves(section, f"{prefix}{name}.{key}.")
         else:
             yield f"{prefix}{name}", value
 

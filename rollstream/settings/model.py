@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from services.runtime.connection import Connection
 from services.sandbox.options import Options
+from services.sandbox.session_limits import SessionLimits
 
 ENV_PREFIX = "ROLLSTREAM_"
 ENV_DELIMITER = "__"
@@ -91,6 +92,21 @@ class Model(Section):
     concurrency: InFlight = Field(2_048, description="calls at once; lowered by itself at 429 and 503")
 
 
+class OtherModel(Model):
+    """A model besides the policy, such as a judge. Nothing but its URL says where it is: it is never `scripted` unasked."""
+
+    url: str = Field(min_length=1, description="base URL such as https://host/v1, or scripted")
+
+    @model_validator(mode="after")
+    def _has_a_name(self) -> OtherModel:
+        if self.url != "scripted" and "name" not in self.model_fields_set:
+            raise ValueError(f"name the model that is served at {self.url}, with `name`")
+        return self
+
+
+ModelKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
+
+
 class Claims(Section):
     """Where what is too large for a record goes (claim check)."""
 
@@ -124,6 +140,7 @@ class Verifier(Section):
 
     in_flight: InFlight = 256
     processes: int = Field(0, ge=0, le=1_024, description="0: as many as there are processors to use")
+    record_judge_calls: bool = Field(True, description="put the calls of judges into the result lines, with their replies")
 
 
 class CodeServer(Section):
@@ -150,6 +167,19 @@ class Sandbox(Section):
     def options(self) -> Options:
         """What the service takes."""
         return Options(self.backend, self.slots, self.spare, self.image or "", self.engine or "")
+
+
+class Sessions(Section):
+    """Live interpreters of rollouts on a tool worker."""
+
+    limit: int = Field(32, ge=1, le=200, description="at once in one worker; one with numpy and pandas takes 150 MB")  # user ids
+    idle_s: Seconds = 900.0  # between two tool calls of a slow policy; ended earlier, it would only be rebuilt
+    rebuild_s: Seconds = Field(120.0, description="for executing a rollout's earlier calls again on another worker")
+
+    @property
+    def bounds(self) -> SessionLimits:
+        """What the service takes."""
+        return SessionLimits(self.limit, self.idle_s, self.rebuild_s)
 
 
 class Admission(Section):
@@ -217,14 +247,22 @@ class Settings(BaseSettings):
     delivery: DeliveryMode = DeliveryMode.EXACTLY_ONCE
     scored_format: Literal["json", "avro"] = "json"
     model: Model = Model()
+    models: dict[ModelKey, OtherModel] = Field(default_factory=dict, description="others by name, judges for example")
     claims: Claims = Claims()
     agent: Agent = Agent()
     tool: Tool = Tool()
     verifier: Verifier = Verifier()
     code_server: CodeServer = CodeServer()
     sandbox: Sandbox = Sandbox()
+    sessions: Sessions = Sessions()
     admission: Admission = Admission()
     deadlines: Deadlines = Deadlines()
     health: Health = Health()
     log: Log = Log()
     broker: Broker = Broker()
+
+    @model_validator(mode="after")
+    def _policy_is_model(self) -> Settings:
+        if "policy" in self.models:
+            raise ValueError("models.policy: the policy's settings are under `model`")
+        return self

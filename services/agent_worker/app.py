@@ -28,7 +28,8 @@ ADMISSION = "admission"
 _ADMISSION_CONCURRENCY = 64
 """Prompts whose seeding is awaited at once; prompts without a seed are admitted on the spot."""
 
-_ADMISSION_TIMEOUT_S = 300.0
+ADMISSION_TIMEOUT_S = 300.0
+"""Until a prompt must be admitted, its seed included."""
 
 _SPARE_S = 60.0
 """The stage's own deadline comes this much after the rollout's, which has the better message."""
@@ -59,7 +60,8 @@ def build(
     optional = frozenset({topics.name(names.SCORED)})
     pressure = Pressure(pipeline.connection, _readers(pipeline), pipeline.partitions, _marks(settings), optional)
     offload = Offload(ADMISSION)
-    worker = Worker(STAGE, pipeline, clients=[*models.values(), control, pressure, clients, offload])
+    distinct = {id(client): client for client in models.values()}.values()  # names may share a client
+    worker = Worker(STAGE, pipeline, clients=[*distinct, control, pressure, clients, offload])
     failures = Failures(topics.name(names.FAILURES), STAGE, FailureClass.INFRASTRUCTURE)
     admission = Admission(
         AdmissionTools(
@@ -95,7 +97,7 @@ def build(
         lambda deliveries: Stage(turn_bounds, turns, failures.of_step, deliveries, on_fatal=worker.fail),
         [topics.name(names.TURNS)],
     )
-    admission_bounds = StageSettings(ADMISSION, _ADMISSION_CONCURRENCY, _ADMISSION_TIMEOUT_S, replay=REPLAY)
+    admission_bounds = StageSettings(ADMISSION, _ADMISSION_CONCURRENCY, ADMISSION_TIMEOUT_S, replay=REPLAY)
     worker.add_stage(
         lambda deliveries: Stage(
             admission_bounds,

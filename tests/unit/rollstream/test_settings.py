@@ -135,3 +135,34 @@ def test_secrets_are_masked_by_type_by_name_and_in_urls(monkeypatch: pytest.Monk
     assert masked("model.api_key", None) is None
     assert masked("model.url", "https://me:hunter2@host/v1?api_key=hunter2&a=b") == f"https://{MASK}@host/v1?api_key={MASK}&a=b"
     assert masked("agent.in_flight", 3) == 3
+
+
+def test_other_models_are_named_by_their_sections_and_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "rollstream.toml").write_text("[models.judge]\nurl = 'http://file/v1'\nname = 'a'\nconcurrency = 8\n")
+    monkeypatch.setenv("ROLLSTREAM_MODELS__JUDGE__URL", "http://env/v1")
+    monkeypatch.setenv("ROLLSTREAM_MODELS__JUDGE__API_KEY", "hunter2")
+    loaded = load({"models.genrm.url": "scripted"})
+    judge = loaded.settings.models["judge"]
+    assert (judge.url, judge.name, judge.concurrency, judge.max_tries) == ("http://env/v1", "a", 8, 5)
+    assert loaded.settings.models["genrm"].name == "scripted"
+    assert loaded.origins["models.judge.url"] == "environment ROLLSTREAM_MODELS__JUDGE__URL"
+    assert loaded.origins["models.judge.concurrency"] == "file rollstream.toml"
+    assert loaded.origins["models.genrm.url"] == "flag"
+    shown = {key: masked(key, value) for key, value in leaves(loaded.settings)}
+    assert shown["models.judge.api_key"] == MASK
+    assert "hunter2" not in str(shown)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({"models.judge.name": "a"}, "models.judge.url: Field required"),
+        ({"models.judge.url": "http://h/v1"}, "models.judge: name the model that is served at http://h/v1, with `name`"),
+        ({"models.judge.url": "scripted", "models.judge.nmae": "x"}, "models.judge.nmae: unknown setting"),
+        ({"models.policy.url": "scripted"}, "models.policy: the policy's settings are under `model`"),
+    ],
+)
+def test_a_wrong_model_is_named(flags: dict[str, str], expected: str) -> None:
+    with pytest.raises(SettingsError) as e:
+        load(flags)
+    assert expected in str(e.value)
