@@ -10,6 +10,7 @@ import pytest
 
 from tests.conformance import agents, running
 from tests.conformance.cases import NOWHERE, Case, directory, load
+from tests.conformance.forms import running_code
 
 
 @dataclass(eq=False)  # plugins are compared by identity
@@ -58,6 +59,10 @@ TALLY = pytest.StashKey[Tally]()
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[TALLY] = Tally()
     config.pluginmanager.register(config.stash[TALLY], "conformance-tally")
+
+
+def pytest_sessionfinish() -> None:
+    running_code.close()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
