@@ -1,7 +1,8 @@
 """What the scripted server answers: a pure function of the request.
 
-It looks for lettered options and boxes one of them, chosen by a hash; it does not know the answer. Offered tools, it
-calls them in turn, with arguments that fit their schemas, and closes with a short message. Invariant: the same request
+It looks for lettered options and boxes one of them, chosen by a hash; it does not know the answer. Asked for a verdict, it
+gives one as blindly (`verdict`). Offered tools, it calls them in turn, with arguments that fit their schemas, and closes with
+a short message. Invariant: the same request
 and options always give the same output.
 """
 
@@ -17,6 +18,7 @@ import orjson
 
 from rollstream.scripted.arguments import Source, arguments
 from rollstream.scripted.options import Options
+from rollstream.scripted.verdict import verdict
 from schemas import jsontext
 
 MODEL = "scripted"
@@ -155,6 +157,9 @@ def _text(content: Any) -> str:
 def _final_text(turn: Turn) -> str:
     if turn.tool_turns:
         return "The tools have answered; that is all this script does."
+    judged = verdict(turn.text, turn.digest)
+    if judged is not None:
+        return judged
     letters = sorted(set(_OPTION.findall(turn.text)))
     if len(letters) < _MIN_OPTIONS:
         return "This reply comes from a script, not from a model."
