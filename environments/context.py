@@ -143,6 +143,14 @@ class CodeServer(Protocol):
     async def execute(self, request: Mapping[str, Any], *, timeout_s: float) -> Mapping[str, Any]: ...
 
 
+class Pages(Protocol):
+    """Pages of the web. Raises `InfrastructureError` when one cannot be had within the time."""
+
+    async def get(self, url: str, *, timeout_s: float) -> str:
+        """The text at `url` (http or https), redirects followed. A page that was had before may come from a cache."""
+        ...
+
+
 class Search(Protocol):
     """A search back end: query in, documents out."""
 
@@ -167,6 +175,7 @@ class Context:
     search_client: Search | None = None
     pool_client: Pool | None = None
     code_server_client: CodeServer | None = None
+    pages_client: Pages | None = None
 
     @cached_property
     def rng(self) -> random.Random:
@@ -194,6 +203,11 @@ class Context:
     def code_server(self) -> CodeServer:
         """The code-execution server; raises `InfrastructureError` when none is configured."""
         return _present(self.code_server_client, "code server (setting `code_server.url`)")
+
+    @property
+    def pages(self) -> Pages:
+        """Pages of the web; raises `InfrastructureError` when this worker has no client for them."""
+        return _present(self.pages_client, "client for web pages")
 
     async def compute(self, function: Callable[..., T], *args: Any, timeout_s: float | None = None) -> T:
         """`function(*args)` in another process, where the worker has a pool; in this one otherwise (tests)."""

@@ -1,0 +1,1 @@
+"""Pages of the web for environments that read them."""
