@@ -28,6 +28,8 @@ _AGENTS = {
     "non_executing_simple_agent": "environments.agents.single_call:SingleCall",
     "tool_simulation_agent": "environments.agents.single_call:SingleCall",
     "proof_refinement_agent": "environments.agents.proof_refinement:ProofRefinement",
+    "aviary_agent": "environments.agents.aviary_agent:AviaryAgent",
+    "gymnasium_agent": "environments.agents.gymnasium_agent:GymnasiumAgent",
 }
 
 

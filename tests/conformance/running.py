@@ -16,11 +16,15 @@ from tests.conformance.forms.all_forms import FORMS
 from tests.conformance.forms.form import Outcome, Played
 
 REGISTRY = Registry.load()
+VARIANTS = {"aviary_gsm8k": "gsm8k_aviary", "aviary_hotpotqa": "hotpotqa_aviary"}
+"""Subjects of cases that have another name than the variant they are about."""
+
 _KNOWN = frozenset().union(*(f.keys for f in FORMS))
 
 
 def exists(subject: str) -> bool:
     """Whether the project has the environment."""
+    subject = VARIANTS.get(subject, subject)
     return any(e.manifest.name == subject or subject in e.manifest.variants for e in REGISTRY.entries)
 
 
@@ -63,7 +67,7 @@ def _line(case: Case, played: Played, verdict: Verdict) -> dict[str, Any]:
 
 
 def _environment(case: Case) -> Environment:
-    name = REGISTRY.variant_of(case.data.get("variant") or case.subject)
+    name = REGISTRY.variant_of(case.data.get("variant") or VARIANTS.get(case.subject, case.subject))
     entry = REGISTRY.entry_of(name)
     variant = entry.manifest.variants[name]
     config = {**variant.config, **(case.data.get("config") or {})}

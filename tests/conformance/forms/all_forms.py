@@ -6,11 +6,22 @@ from tests.conformance.forms.agent import PlayedAgent
 from tests.conformance.forms.code_server import ScriptedServer
 from tests.conformance.forms.form import Form
 from tests.conformance.forms.judge import Judge
+from tests.conformance.forms.pages import ScriptedPages
 from tests.conformance.forms.programs import Programs
 from tests.conformance.forms.running_code import RunningCode
 from tests.conformance.forms.scoring import Scoring
+from tests.conformance.forms.steps import Steps
 from tests.conformance.forms.tools import Tools
 
-_BESIDE_SCORING: tuple[Form, ...] = (Programs(), RunningCode(), Judge(), Tools(), ScriptedServer(), PlayedAgent())
+_BESIDE_SCORING: tuple[Form, ...] = (
+    Programs(),
+    RunningCode(),
+    Judge(),
+    Tools(),
+    Steps(),
+    ScriptedPages(),
+    ScriptedServer(),
+    PlayedAgent(),
+)
 
 FORMS: tuple[Form, ...] = (*_BESIDE_SCORING, Scoring(frozenset().union(*(f.expected_keys for f in _BESIDE_SCORING))))

@@ -28,6 +28,8 @@ class Tools(Form):
         return f"tool calls with {', '.join(unknown)}" if unknown else None
 
     def play(self, case: Case, harness: EnvironmentHarness) -> list[str]:
+        if "steps" in case.data:  # the same calls, turn by turn
+            return []
         found = []
         for i, call in enumerate(case.data.get("tools") or ()):
             reply = harness.call(call["name"], json.dumps(call["arguments"]), call_id=f"call_{i}")
