@@ -16,6 +16,7 @@ from services.agent_worker import app as agent_app
 from services.code_server.client import HttpCodeServer
 from services.models.endpoint import ModelEndpoint, RetryBudget, Timeouts
 from services.models.named import Endpoints, NamedModels
+from services.pages.client import HttpPages
 from services.runtime.admin import TopicsReady, ensure_topics
 from services.runtime.claims import ClaimStore
 from services.runtime.clients import Clients
@@ -118,19 +119,21 @@ def models_of(parts: Parts, deadline_s: float, *, judges: bool = False) -> Named
 
 
 def clients_of(settings: Settings, models: NamedModels | None = None) -> Clients:
-    """What environment code may use on a worker, as configured: models, sandbox, sessions, process pool, code server."""
+    """What environment code may use on a worker, as configured: models, sandbox, sessions, process pool, code server, pages."""
     s = settings.code_server
     code_server = HttpCodeServer(s.url, concurrency=s.concurrency) if s.url else None
     pool = ProcessPool(settings.verifier.processes, timeout_s=settings.deadlines.verify_timeout_s)
     sandbox = SandboxService(settings.sandbox.options)
     sessions = LiveSessions(sandbox.launcher, settings.sessions.bounds)
-    owned = [service for service in (models, code_server, pool, sandbox, Upkeep(sessions)) if service is not None]
+    pages = HttpPages()
+    owned = [service for service in (models, code_server, pages, pool, sandbox, Upkeep(sessions)) if service is not None]
     return Clients(
         models=models if models is not None else {},
         sandbox=sandbox,
         sessions=sessions,
         pool=pool,
         code_server=code_server,
+        pages=pages,
         owned=owned,
     )
 

@@ -50,3 +50,13 @@ async def test_code_that_computes_finds_a_pool_of_as_many_processes_as_are_set()
         await clients.close()
     assert len(set(found)) == 1
     assert os.getpid() not in found
+
+
+async def test_pages_of_the_web_are_offered():
+    clients = clients_of(Settings())
+    await clients.start()
+    try:
+        with pytest.raises(InfrastructureError, match="could not be read"):
+            await clients.context(REF, 0).pages.get("http://127.0.0.1:1/", timeout_s=0.5)
+    finally:
+        await clients.close()
