@@ -41,11 +41,15 @@ class Response:
 
     def flat_text(self) -> str:
         """The text of every `output_text` part of every assistant message, glued together with nothing between."""
-        return "".join(text for kind, text in self._texts() if kind == "output_text")
+        return "".join(self.output_texts())
 
     def joined_text(self) -> str:
         """The text of every part that has text, of every assistant message, one to a line, stripped."""
         return "\n".join(text for _, text in self._texts() if text).strip()
+
+    def output_texts(self) -> list[str]:
+        """The text of every `output_text` part of every assistant message, in order."""
+        return [text for kind, text in self._texts() if kind == "output_text"]
 
     def function_calls(self) -> list[Item]:
         """Function calls in order of appearance."""

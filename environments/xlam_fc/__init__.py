@@ -1,0 +1,1 @@
+"""Single-step function calling: the right calls with the right arguments."""
