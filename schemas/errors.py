@@ -72,6 +72,10 @@ class ToolError(RolloutError):
     failure_class = FailureClass.TOOL
 
 
+class SessionEnded(ToolError):
+    """The code of a live session ended it (an exit, a crash, its memory); the next `Sessions.get` starts a new one."""
+
+
 class VerifierError(RolloutError):
     """A verifier raised, or returned something that is not a verdict."""
 
