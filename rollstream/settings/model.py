@@ -172,7 +172,8 @@ class Sandbox(Section):
 class Sessions(Section):
     """Live interpreters of rollouts on a tool worker."""
 
-    limit: int = Field(32, ge=1, le=200, description="at once in one worker; one with numpy and pandas takes 150 MB")  # user ids
+    # A root worker has 256 user ids for all of its programs.
+    limit: int = Field(32, ge=1, le=200, description="at once in one worker; with numpy and pandas 150 MB each")
     idle_s: Seconds = 900.0  # between two tool calls of a slow policy; ended earlier, it would only be rebuilt
     rebuild_s: Seconds = Field(120.0, description="for executing a rollout's earlier calls again on another worker")
 

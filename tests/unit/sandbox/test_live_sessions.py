@@ -339,7 +339,7 @@ def test_a_session_that_is_rebuilt_from_its_journal_equals_the_original():
         first, second = (runner.run(workers.enter_async_context(opened(limit=2))) for _ in range(2))
 
         @given(codes=CODES, cut=st.integers(0, 8))
-        @settings(max_examples=25, deadline=None)
+        @settings(max_examples=15, deadline=None)
         def holds(codes, cut):
             runner.run(compare(codes, cut, first, second))
 
