@@ -24,6 +24,7 @@ PAGES = (
     "README.md",
     "docs/guarantees.md",
     "docs/operations.md",
+    "docs/sandbox.md",
     "docs/decisions/exactly-once-by-partition-producers.md",
     "deploy/README.md",
     *(["docs/performance.md"] if (ROOT / "docs/performance.md").exists() else []),

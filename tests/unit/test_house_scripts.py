@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = ["quickstart", "check", ".ci/run", "scripts/bootstrap.sh"]
+SCRIPTS = ["quickstart", "check", ".ci/run", "scripts/bootstrap.sh", "scripts/sandbox.sh"]
 PARTS = ["lint", "types", "unit", "integration", "conformance", "chaos", "slow"]
 
 
@@ -109,6 +109,56 @@ def test_check_stops_when_the_environment_cannot_be_made(machine):
     assert done.returncode != 0
     assert "could not be set up" in done.stderr
     assert len(machine.calls()) == 1
+
+
+def test_check_goes_on_without_a_sandbox_and_says_what_is_used(machine):
+    machine.uv()
+    done = machine.run("./check", "unit")
+    assert done.returncode == 0
+    assert "needs root" in done.stderr
+    assert "use Landlock" in done.stderr
+    machine.program("bwrap", "exit 0")
+    assert "Landlock" not in machine.run("./check", "unit").stderr
+
+
+INSTALLERS = {
+    "apt-get": "-qq -o DPkg::Lock::Timeout=60 install -y --no-install-recommends bubblewrap",
+    "dnf": "install -y -q bubblewrap",
+    "apk": "add --quiet bubblewrap",
+}
+
+
+@pytest.mark.parametrize("installer", INSTALLERS)
+@pytest.mark.parametrize("root", [True, False])
+def test_the_sandbox_script_installs_bubblewrap_with_what_the_machine_has(machine, installer, root):
+    machine.program("id", f"echo {0 if root else 1000}")
+    machine.program("sudo", '[ "$1" = -n ] && shift\nexec "$@"')
+    machine.program("true", "exit 0")
+    (machine.bin / "env").symlink_to(shutil.which("env"))
+    bwrap = f"printf '#!/bin/sh\\n' >{machine.bin}/bwrap; /bin/chmod +x {machine.bin}/bwrap"
+    machine.program(installer, f'echo "$*" >>"{machine.log}"\n{bwrap}')
+    done = machine.run("scripts/sandbox.sh")
+    assert done.returncode == 0, done.stderr
+    assert machine.calls() == [INSTALLERS[installer]]
+    assert machine.run("scripts/sandbox.sh").returncode == 0
+    assert len(machine.calls()) == 1
+
+
+def test_the_sandbox_script_fetches_lists_that_are_missing(machine):
+    machine.program("id", "echo 0")
+    (machine.bin / "env").symlink_to(shutil.which("env"))
+    machine.program("apt-get", f'echo "$*" >>"{machine.log}"\n[ "$4" = update ]')
+    done = machine.run("scripts/sandbox.sh")
+    assert done.returncode == 1
+    assert [call.split()[3] for call in machine.calls()] == ["install", "update", "install"]
+    assert "Install it yourself" in done.stderr
+
+
+def test_the_sandbox_script_on_a_machine_without_installers(machine):
+    machine.program("id", "echo 0")
+    done = machine.run("scripts/sandbox.sh")
+    assert done.returncode == 1
+    assert "no apt-get, dnf or apk" in done.stderr
 
 
 def test_check_knows_its_parts_only(machine):
