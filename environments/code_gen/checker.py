@@ -7,10 +7,13 @@ no answer (-1), provided that the checker had said it was started; a checker tha
 from __future__ import annotations
 
 import json
+import py_compile
 import secrets
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ _MARGIN_S = 30.0
 """What the sandbox gives the checker beyond that: to start, to compare, to report, on a busy machine."""
 
 _PACKAGE = "environments/code_gen/checking"
+_AS_IT_IS = py_compile.PycInvalidationMode.UNCHECKED_HASH
 _MAIN = b"from environments.code_gen.checking.supervising import main\n\nmain()\n"
 
 _TOLD = 2000
@@ -33,7 +37,7 @@ _TOLD = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Tests:
+class HiddenTests:
     """A task's tests. `function` None: programs that read stdin; else each input holds its arguments, a JSON value per line."""
 
     inputs: Sequence[str]
@@ -64,7 +68,7 @@ class Report:
         return all(entry is True for entry in self.result)
 
 
-async def check(sandbox: Sandbox, code: str, tests: Tests, checking: Checking) -> Report:
+async def check(sandbox: Sandbox, code: str, tests: HiddenTests, checking: Checking) -> Report:
     """Run `code` against `tests`; raises `InfrastructureError` when that could not be done."""
     nonce = secrets.token_hex(16)
     deadline = (checking.timeout_s + 1) * len(tests.inputs) + _GRACE_S
@@ -108,5 +112,15 @@ def _section(content: Mapping[str, Any]) -> bytes:
 def _program() -> Mapping[str, bytes]:
     """The files of the checking program. Its parent packages are empty there: in the sandbox there is no rollstream."""
     parents = dict.fromkeys(("environments/__init__.py", "environments/code_gen/__init__.py"), b"")
-    modules = {f"{_PACKAGE}/{path.name}": path.read_bytes() for path in Path(__file__).with_name("checking").glob("*.py")}
-    return {"main.py": _MAIN, **parents, **modules}
+    found = {"main.py": _MAIN, **parents}
+    for path in Path(__file__).with_name("checking").glob("*.py"):
+        name = f"{_PACKAGE}/{path.name}"
+        found |= {name: path.read_bytes(), cache_from_source(name): _compiled(path, name)}
+    return found
+
+
+def _compiled(path: Path, name: str) -> bytes:
+    """The module compiled: it spares each check 10 ms. A Python of another version reads the source instead."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = py_compile.compile(str(path), str(Path(folder, "made.pyc")), name, doraise=True, invalidation_mode=_AS_IT_IS)
+        return Path(str(made)).read_bytes()

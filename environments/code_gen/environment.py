@@ -7,7 +7,7 @@ from typing import Any
 import structlog
 from pydantic import BaseModel, Field
 
-from environments.code_gen.checker import Checking, Report, Tests, check
+from environments.code_gen.checker import Checking, HiddenTests, Report, check
 from environments.code_gen.extraction import breaks_format, last_block
 from environments.common.limit import Limit
 from environments.environment import Config, Context, Environment, Response, Reverify, Scores, Task, Verdict
@@ -92,11 +92,11 @@ class CodeGen(Environment):
         return Checking(config.unit_test_timeout_secs, config.memory_mib << 20, config.plain_values)
 
 
-def _tests(task: CodeGenTask) -> Tests:
+def _tests(task: CodeGenTask) -> HiddenTests:
     found = task.verifier_metadata.unit_tests if task.verifier_metadata else None
     if found is None:
         raise DataError("row: verifier_metadata.unit_tests is missing: there is nothing to run the program against")
-    return Tests(found.inputs, found.outputs, found.fn_name)
+    return HiddenTests(found.inputs, found.outputs, found.fn_name)
 
 
 def _outcome(report: Report) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import importlib
 import os
 import struct
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -27,6 +28,12 @@ _OS = """
 chdir chmod chown chroot fchdir fchmod fchown fork forkpty getcwd kill killpg lchflags lchmod lchown putenv
 remove removedirs rename renames replace rmdir setuid system truncate unlink
 """
+_COSTLY = {
+    "shutil": (("shutil", "tempfile"), ("rmtree", "move", "chown")),
+    "subprocess": (("subprocess", "popen"), ("Popen",)),
+}
+"""Module: words of programs that lead to it, and what is cleared in it."""
+
 _LOADED = ("numpy", "multiprocessing")
 """Modules that are loaded in the reference's checker before its guard and cannot be imported after it."""
 
@@ -74,20 +81,22 @@ def raise_limits() -> None:
             resource.setrlimit(kind, (RAISED if hard == resource.RLIM_INFINITY else min(RAISED, hard), hard))
 
 
-def disarm() -> None:
-    """Take functions that could do harm out of their modules, as the reference does."""
-    import builtins
-    import shutil
-    import subprocess
+def disarm(source: str) -> None:
+    """Take functions that could do harm out of their modules, as the reference does.
 
-    taken: dict[Any, tuple[str, ...]] = {
-        os: tuple(_OS.split()),
-        shutil: ("rmtree", "move", "chown"),
-        subprocess: ("Popen",),
-        builtins: ("quit", "help"),
-    }
-    for module, names in taken.items():
-        for name in names:
-            setattr(module, name, None)
+    Modules that cost milliseconds to import are left alone unless the program names something that leads to them.
+    """
+    import builtins
+
+    _clear(os, _OS.split())
+    _clear(builtins, ["quit", "help"])
+    for module, (words, names) in _COSTLY.items():
+        if any(word in source for word in words):
+            _clear(importlib.import_module(module), names)
     for name in _BLOCKED:
         sys.modules[name] = None  # type: ignore[assignment]  # how an import is blocked
+
+
+def _clear(module: Any, names: Iterable[str]) -> None:
+    for name in names:
+        setattr(module, name, None)

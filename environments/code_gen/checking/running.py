@@ -166,7 +166,7 @@ def serve(line: Line, task: Mapping[str, Any]) -> None:
     sys.set_int_max_str_digits(DIGITS)
     program = Program(task["code"], task["inputs"], task["fn_name"], task["timeout"])
     load(task["code"])
-    disarm()
+    disarm(task["code"])
     while True:
         line.send(program.answer(line.receive()))
 

@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from environments.code_gen.checking.comparing import cut, same_plain_value, same_value, wrong_output
@@ -26,17 +25,16 @@ WRONG, TIMEOUT, ERROR = -2, -3, -4
 _STARTED = {"started": True}
 
 
-@dataclass(frozen=True)
 class Child:
-    """The process of the program. Raises `Gone` when it gave no answer in time."""
+    """The process of the program. `deadline` is a time of `time.monotonic`."""
 
-    pid: int
-    line: Line
-    deadline: float
+    def __init__(self, pid: int, line: Line, deadline: float) -> None:
+        self.pid, self._line, self._deadline = pid, line, deadline
 
     def ask(self, what: str, **fields: Any) -> dict[str, Any]:
-        self.line.send({"do": what, **fields})
-        return self.line.receive(self.deadline, self._alive)
+        """Its answer to a request; raises `Gone` when there is none in time."""
+        self._line.send({"do": what, **fields})
+        return self._line.receive(self._deadline, self._alive)
 
     def end(self) -> None:
         for kill in (os.killpg, os.kill):
@@ -47,12 +45,12 @@ class Child:
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
 
-@dataclass(frozen=True)
 class Wrong(Exception):
     """The answer is not right: the last entry of the result, and the metadata."""
 
-    code: int | bool
-    metadata: Mapping[str, Any]
+    def __init__(self, code: int | bool, metadata: Mapping[str, Any]) -> None:
+        super().__init__(code)
+        self.code, self.metadata = code, metadata
 
 
 def main() -> None:

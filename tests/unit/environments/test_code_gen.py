@@ -239,6 +239,8 @@ def test_a_nest_of_a_megabyte_is_an_error_in_bounded_time() -> None:
         ("import subprocess\nsubprocess.Popen(['true'])", [-4]),
         ("import shutil\nshutil.rmtree('/nowhere')", [-4]),
         ("quit()", [-4]),
+        ("import os\nos.popen('true').read()", [-4]),
+        ("import tempfile\nwith tempfile.TemporaryDirectory(): pass", [-4]),
         ("import sys\nprint(sys.stdin.buffer.readlines())", [-4]),
         ("import sys\nprint(int(next(iter(sys.stdin))) ** 2)", [True, True]),
         ("import sys\nprint(int(sys.stdin.read(1)) ** 2, file=sys.stderr)", [-2]),
