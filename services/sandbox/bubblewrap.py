@@ -11,7 +11,6 @@ import os
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from services.sandbox import cgroups
@@ -78,7 +77,7 @@ class Bubblewrap:
                 pass_fds=fds,
                 groups=self._groups,
                 supervisor=_first_child,
-                gone=partial(self._users.give_back, user),
+                gone=lambda _: self._users.give_back(user),
             )
         )
 
@@ -99,13 +98,9 @@ class Bubblewrap:
     def _view(self, shape: Shape) -> list[str]:
         trees = [*SYSTEM_FILES, *(NETWORK_FILES if shape.network else ()), *self._runtime.trees]
         words = [word for tree in SYSTEM_TREES for word in _system(tree)]
-        words += [
-            word for parent in _parents([*trees, "/etc/passwd", f"{KIT}/supervisor.pyc"]) for word in _open_directory(parent)
-        ]
+        words += [word for parent in _parents([*trees, "/etc/passwd", KIT]) for word in _open_directory(parent)]
         words += [word for tree in trees for word in ("--ro-bind-try", tree, tree)]
-        words += ["--ro-bind", self._kit.path("passwd"), "/etc/passwd"]
-        for file in ("supervisor.pyc", "confine.pyc"):
-            words += ["--ro-bind", self._kit.path(file), f"{KIT}/{file}"]
+        words += ["--ro-bind", str(self._kit.directory), KIT, "--symlink", f"{KIT}/passwd", "/etc/passwd"]
         words += ["--proc", "/proc", "--dev", "/dev"]
         words += ["--size", str(SHARED_MEMORY_BYTES), "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
         words += ["--size", str(max(shape.scratch, 1 << 16)), "--perms", "1777", "--tmpfs", SCRATCH]

@@ -17,6 +17,9 @@ from schemas.errors import InfrastructureError
 from services.sandbox.backend import Launch
 from services.sandbox.box import Box, BoxProgram
 
+REFILL_AFTER_S = 0.02
+"""A short program is over by then, and starting the next box does not compete with it for the processors."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -49,7 +52,7 @@ class Stock:
         if shape != self.shape or self._closed:
             return await self.make(shape)
         box = await self._alive()
-        self._refill()
+        asyncio.get_running_loop().call_later(REFILL_AFTER_S, self._refill)
         return box or await self.make(shape)
 
     async def _alive(self) -> Box | None:

@@ -31,7 +31,8 @@ NO_GROUPS = cgroups.Hierarchy()
 class Start:
     """How a box is started: its command and environment, descriptors to pass (closed here once it has them).
 
-    `sweep`: kill what is left below it, for a supervisor that is not the first process of a namespace. `gone` is called once.
+    `sweep`: kill what is left below it, for a supervisor that is not the first process of a namespace. `gone` is called once
+    and told whether the supervisor ended in order, which it does when nothing is left below it.
     """
 
     argv: Sequence[str]
@@ -40,7 +41,7 @@ class Start:
     groups: cgroups.Hierarchy = NO_GROUPS
     supervisor: Callable[[int], int] = lambda pid: pid
     sweep: Callable[[psutil.Process], None] | None = None
-    gone: Callable[[], None] = lambda: None
+    gone: Callable[[bool], None] = lambda _: None
 
 
 @dataclass(slots=True)
@@ -84,7 +85,7 @@ class ProcessLife:
             self.process.stderr.close()
         if self.group:
             self.group.remove()
-        self.start.gone()
+        self.start.gone(self.process.returncode == 0)
 
     def _by_force(self) -> None:
         """Its line is closed and it still lives: stopped by its program, perhaps."""
@@ -132,7 +133,7 @@ async def open_box(start: Start) -> Box:
         process = _started(start, theirs.fileno())
     except OSError as error:
         ours.close()
-        start.gone()
+        start.gone(True)
         raise InfrastructureError(f"the sandbox could not start {start.argv[0]}: {error.strerror}") from error
     finally:
         theirs.close()

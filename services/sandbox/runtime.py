@@ -14,8 +14,8 @@ from pathlib import Path
 SYSTEM_TREES = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """Programs and libraries of the machine, where compilers and shells are. Some are links into /usr."""
 
-SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime")
-"""What the dynamic linker, Debian's program links and the clock read."""
+SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/alternatives")
+"""What the dynamic linker and Debian's program links read. Without /etc/localtime the clock is in UTC everywhere."""
 
 NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/etc/ca-certificates", "/etc/pki")
 """What name look-up and TLS read, for programs that may use the network."""

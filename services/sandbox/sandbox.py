@@ -39,9 +39,13 @@ class SandboxService:
         """Nothing yet: a worker that runs no program pays for none."""
 
     async def close(self) -> None:
-        """Wait for the programs that are going away, then end what was kept ready."""
-        await asyncio.gather(*self._closing, return_exceptions=True)
+        """Wait for what is going away, then end what was kept ready."""
+        await self.settled()
         await self.launcher.close()
+
+    async def settled(self) -> None:
+        """Wait until nothing is left of the programs that have ended."""
+        await asyncio.gather(*self._closing, return_exceptions=True)
 
     async def run(
         self,

@@ -90,8 +90,8 @@ class SharedMachine:
             )
         )
 
-    def _gone(self, user: int, scratch: Path) -> None:
-        if user >= 0 and self._users.exclusive:
+    def _gone(self, user: int, scratch: Path, in_order: bool) -> None:
+        if not in_order and user >= 0 and self._users.exclusive:
             sweep_user(user)
         shutil.rmtree(scratch, ignore_errors=True)
         self._users.give_back(user)
