@@ -1,0 +1,1 @@
+"""Competition maths with a stateful Python tool."""
