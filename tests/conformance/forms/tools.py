@@ -32,9 +32,14 @@ class Tools(Form):
             return []
         found = []
         for i, call in enumerate(case.data.get("tools") or ()):
-            reply = harness.call(call["name"], json.dumps(call["arguments"]), call_id=f"call_{i}")
+            reply = harness.call(call["name"], _written(call["arguments"]), call_id=f"call_{i}")
             found += [f"tools.{i} ({call['name']}): {line}" for line in _wrong(call, reply)]
         return found
+
+
+def _written(arguments: Any) -> str:
+    """Arguments as the model wrote them: a text is that, anything else is given as what it says."""
+    return arguments if isinstance(arguments, str) else json.dumps(arguments)
 
 
 def _wrong(call: Mapping[str, Any], reply: ToolReply) -> list[str]:
