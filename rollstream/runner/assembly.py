@@ -134,6 +134,7 @@ def clients_of(settings: Settings, models: NamedModels | None = None) -> Clients
         pool=pool,
         code_server=code_server,
         pages=pages,
+        data_dir=settings.environments.folder,
         owned=owned,
     )
 
@@ -147,7 +148,8 @@ def agent_worker(parts: Parts) -> Worker:
     bounds = agent_app.AgentSettings(
         s.agent.in_flight, s.deadlines.rollout_timeout_s, s.admission.high_water, s.admission.low_water
     )
-    return agent_app.build(parts.pipeline, bounds, parts.registry, parts.claims, models.clients, Clients(models=models))
+    clients = Clients(models=models, data_dir=s.environments.folder)
+    return agent_app.build(parts.pipeline, bounds, parts.registry, parts.claims, models.clients, clients)
 
 
 def tool_worker(parts: Parts) -> Worker:

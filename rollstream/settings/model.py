@@ -123,6 +123,21 @@ class Claims(Section):
         return str(platformdirs.user_data_path("rollstream") / "claims")
 
 
+class Environments(Section):
+    """What environments find on this machine."""
+
+    data_dir: Path | None = Field(None, description="data of environments, a folder each; unset: of this user's data directory")
+
+    @property
+    def folder(self) -> Path:
+        """The folder that holds a folder for each environment with data that are fetched."""
+        if self.data_dir:
+            return self.data_dir.expanduser().absolute()
+        import platformdirs
+
+        return platformdirs.user_data_path("rollstream") / "environments"
+
+
 class Agent(Section):
     """Bounds of the agent worker."""
 
@@ -250,6 +265,7 @@ class Settings(BaseSettings):
     model: Model = Model()
     models: dict[ModelKey, OtherModel] = Field(default_factory=dict, description="others by name, judges for example")
     claims: Claims = Claims()
+    environments: Environments = Environments()
     agent: Agent = Agent()
     tool: Tool = Tool()
     verifier: Verifier = Verifier()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 
+import platformdirs
 import pytest
 from pydantic import ValidationError
 
 from rollstream.runner.assembly import clients_of
-from rollstream.settings.model import CodeServer, Settings, Verifier
+from rollstream.settings.model import CodeServer, Environments, Settings, Verifier
 from schemas.errors import FailureClass, InfrastructureError
 from schemas.identity import RolloutRef
 
@@ -60,3 +61,16 @@ async def test_pages_of_the_web_are_offered():
             await clients.context(REF, 0).pages.get("http://127.0.0.1:1/", timeout_s=0.5)
     finally:
         await clients.close()
+
+
+async def test_environments_are_told_where_their_data_lie(tmp_path):
+    for settings, folder in [
+        (Settings(environments=Environments(data_dir=tmp_path)), tmp_path),
+        (Settings(), platformdirs.user_data_path("rollstream") / "environments"),
+    ]:
+        clients = clients_of(settings)
+        await clients.start()
+        try:
+            assert clients.context(REF, 0).data_dir == folder
+        finally:
+            await clients.close()
