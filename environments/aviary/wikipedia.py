@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote
 
 from environments.context import Pages
@@ -36,7 +37,7 @@ class Found:
 async def search(entity: str, pages: Pages) -> Found:
     """The page for `entity`; raises `InfrastructureError` when Wikipedia cannot be reached."""
     text = entity[:MAX_CHARS]
-    parts: list[str] = []
+    parts: tuple[str, ...] = ()
     for _ in range(1 + MAX_DISAMBIGUATIONS):
         similar, parts = _read(await pages.get(address(text), timeout_s=TIMEOUT_S))
         if similar is not None:
@@ -64,7 +65,8 @@ def opening(lines: Sequence[str]) -> str:
     return " ".join(found)
 
 
-def _read(html: str) -> tuple[tuple[str, ...] | None, list[str]]:
+@lru_cache(maxsize=64)  # every look-up reads its page again, and half a megabyte takes the parser half a second
+def _read(html: str) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
     """Titles of similar pages when the answer is a list of results, and the texts of paragraphs and lists."""
     try:
         from bs4 import BeautifulSoup
@@ -73,8 +75,8 @@ def _read(html: str) -> tuple[tuple[str, ...] | None, list[str]]:
     soup = BeautifulSoup(html, "html.parser")
     results = soup.find_all("div", {"class": "mw-search-result-heading"}, limit=_SIMILAR)
     if results:
-        return tuple(_unescaped(r.get_text().strip()) for r in results), []
-    return None, [e.get_text().strip() for name in ("p", "ul") for e in soup.find_all(name)]
+        return tuple(_unescaped(r.get_text().strip()) for r in results), ()
+    return None, tuple(e.get_text().strip() for name in ("p", "ul") for e in soup.find_all(name))
 
 
 def _lines(parts: Sequence[str]) -> tuple[str, ...]:
