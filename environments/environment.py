@@ -75,10 +75,17 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What an environment's metrics (platform.md B11) are computed from: score names and, if any, the answer field."""
+    """What an environment's metrics (platform.md B11) are computed from: score names and, if any, the answer field.
+
+    `subset`: a field of the result by whose values everything is given again. `sample_std_dev` adds the deviation within tasks.
+    `headline` chooses the key metrics (`environments.metrics.headline`); without it they are the means.
+    """
 
     scores: Mapping[str, str] = field(default_factory=lambda: {"accuracy": "reward"})
     answer: str | None = None
+    subset: str | None = None
+    sample_std_dev: bool = False
+    headline: tuple[str, ...] = ()
 
 
 class Environment:

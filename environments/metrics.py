@@ -10,6 +10,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 from environments.prefixes import deviations, majorities, mean_by_k, means, passes
@@ -127,6 +128,25 @@ def at_highest_k(found: Mapping[str, Any], pattern: str, *, without: Iterable[st
         return {}
     start, skipped = f"{prefix}{highest}{rest}", {*without, *STATISTICS}
     return {k: v for k, v in found.items() if k.startswith(start) and not skipped & set(k.removeprefix(start).split("/"))}
+
+
+def headline(found: Mapping[str, Any], patterns: Iterable[str], subsets: Iterable[str] = ()) -> dict[str, Any]:
+    """The entries that `patterns` choose.
+
+    `pass@{k}/accuracy`: the entry at the highest k. `{subset}/…`: the same for each of `subsets`. Without `{k}`, `*` stands for
+    anything (`mean/*_tokens`).
+    """
+    values = list(subsets)
+    chosen: dict[str, Any] = {}
+    for pattern in patterns:
+        for each in [pattern.replace("{subset}", value) for value in values] if "{subset}" in pattern else [pattern]:
+            start, k, score = each.partition("{k}")
+            if not k:
+                chosen |= {key: v for key, v in found.items() if fnmatchcase(key, each)}
+                continue
+            end, _, name = score.partition("/")
+            chosen |= {key: v for key, v in at_highest_k(found, f"{start}{{k}}{end}/").items() if key.endswith(f"/{name}")}
+    return chosen
 
 
 def _numbers(fields: Mapping[str, Any]) -> dict[str, float | None]:

@@ -16,6 +16,15 @@ from schemas.errors import DataError
 log = structlog.get_logger()
 
 
+_HEADLINE = (
+    "mean/*_tokens",
+    "pass@{k}/accuracy",
+    "pass@1[avg-of-{k}]/accuracy",
+    "majority@{k}/accuracy",
+    "{subset}/pass@1[avg-of-{k}]/accuracy",
+)
+
+
 class UnitTests(BaseModel):
     """Hidden tests, paired in order. `fn_name` null: each input is a whole stdin and each output a whole stdout."""
 
@@ -58,7 +67,7 @@ class CodeGen(Environment):
     Task = CodeGenTask
     Config = CodeGenConfig
     reverify = Reverify.STATELESS
-    metrics = Scores(answer="extracted_model_code")
+    metrics = Scores(answer="extracted_model_code", subset="difficulty", sample_std_dev=True, headline=_HEADLINE)
 
     def __init__(self, config: CodeGenConfig | None = None) -> None:
         super().__init__(config)

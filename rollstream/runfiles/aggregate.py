@@ -8,12 +8,12 @@ and its answer (about 1 KiB), never its conversation.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from environments.environment import Scores
-from environments.metrics import attempts_of, basic_statistics, numeric_columns, pass_at_k_metrics
+from environments.metrics import attempts_of, basic_statistics, by_subset, headline, numeric_columns, pass_at_k_metrics
 from environments.registry import Registry
 from rollstream.runfiles.readers import JsonLines, Key, TornLine, failed_tries, key_of
 from rollstream.runfiles.run_record import indented
@@ -88,7 +88,7 @@ def aggregate(paths: RunPaths, registry: Registry | None = None) -> Aggregated:
 
 def _add(agent: Agent, key: Key, line: dict[str, Any], scores: Scores | None) -> None:
     agent.rows.append(numeric_columns(line))
-    wanted = {*scores.scores.values(), scores.answer} if scores is not None else ()
+    wanted = {*scores.scores.values(), scores.answer, scores.subset} if scores is not None else ()
     agent.lines[key] = {name: line[name] for name in wanted if name in line}
     agent.masked += line.get("mask_sample") is True
 
@@ -120,7 +120,7 @@ def _object(name: str, agent: Agent, scores: Scores | None) -> dict[str, Any]:
     return {
         "agent_ref": {"name": name},
         "agent_metrics": metrics,
-        "key_metrics": {k: v for k, v in metrics.items() if k.startswith("mean/")},
+        "key_metrics": _key_metrics(metrics, agent, scores),
         "completeness": _completeness(agent),
     }
 
@@ -129,8 +129,22 @@ def _pass_at_k(lines: Mapping[Key, dict[str, Any]], scores: Scores) -> dict[str,
     tasks: dict[int, list[dict[str, Any]]] = {}
     for task, rollout in sorted(lines):
         tasks.setdefault(task, []).append(lines[task, rollout])
-    attempts = attempts_of(tasks.values(), scores.scores, scores.answer)
-    return pass_at_k_metrics(attempts, answers=scores.answer is not None)
+    members = list(tasks.values())
+    found = _of_scores(members, scores)
+    return {**found, **by_subset(members, scores.subset, lambda some: _of_scores(some, scores))} if scores.subset else found
+
+
+def _of_scores(tasks: Sequence[Sequence[Mapping[str, Any]]], scores: Scores) -> dict[str, Any]:
+    attempts = attempts_of(tasks, scores.scores, scores.answer)
+    return pass_at_k_metrics(attempts, answers=scores.answer is not None, sample_std_dev=scores.sample_std_dev)
+
+
+def _key_metrics(metrics: Mapping[str, Any], agent: Agent, scores: Scores | None) -> dict[str, Any]:
+    """What the environment chooses, else all means (B12)."""
+    if scores is None or not scores.headline:
+        return {k: v for k, v in metrics.items() if k.startswith("mean/")}
+    values = (line.get(scores.subset) for line in agent.lines.values()) if scores.subset else ()
+    return headline(metrics, scores.headline, sorted({str(v) for v in values if v not in (None, "")}))
 
 
 def _completeness(agent: Agent) -> dict[str, Any]:

@@ -68,6 +68,26 @@ def test_golden_pass_at_k_in_any_order_of_completion(paths: RunPaths) -> None:
     assert set(found["key_metrics"]) == {"mean/reward"}
 
 
+def test_subsets_and_the_headline_that_an_environment_chooses(paths: RunPaths) -> None:
+    registry = OneEnvironment()
+    chosen = ("mean/*_tokens", "pass@{k}/accuracy", "{subset}/pass@1[avg-of-{k}]/accuracy")
+    registry.metrics = Scores(answer="answer", subset="level", sample_std_dev=True, headline=chosen)
+    usage = {"response": {"usage": {"output_tokens": 7}}}
+    easy = [line(0, i, r, answer="x", level="easy", **usage) for i, r in enumerate((1, 0))]
+    hard = [line(1, i, r, answer="x", level="hard", **usage) for i, r in enumerate((0, 0))]
+    write(paths.results, *easy, *hard, line(2, reward=1, level=None, **usage))
+    (found,) = aggregate(paths, registry).agents  # type: ignore[arg-type]
+    assert found["key_metrics"] == {
+        "mean/output_tokens": 7,
+        "pass@2/accuracy": 50,
+        "easy/pass@1[avg-of-2]/accuracy": 50,
+        "hard/pass@1[avg-of-2]/accuracy": 0,
+    }
+    assert found["agent_metrics"]["easy/pass@2/accuracy"] == 100
+    assert found["agent_metrics"]["easy/pass@1[avg-of-2]/accuracy/avg_sample_std_dev"] == pytest.approx(0.7071, abs=1e-4)
+    assert "mean/reward" in found["agent_metrics"]
+
+
 def test_agents_apart_and_an_unknown_one_has_the_basic_statistics(paths: RunPaths) -> None:
     write(paths.results, line(0, reward=1), line(1, reward=0, agent="b"), line(2, reward=1, agent=None))
     one, two, three = aggregate(paths, OneEnvironment()).agents  # type: ignore[arg-type]
