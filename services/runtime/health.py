@@ -56,5 +56,5 @@ class Health:
 
 def _describe(stage: Stage) -> dict[str, Any]:
     lanes = {f"{p.topic}/{p.partition}": lane.state.value for p, lane in stage.lanes.items()}
-    numbers = dataclasses.asdict(stage.counters)
-    return {"stage": stage.settings.name, "active": stage.active, "in_flight": stage.in_flight, "lanes": lanes, **numbers}
+    now = {"active": stage.active, "in_flight": stage.in_flight, "held": stage.held}
+    return {"stage": stage.settings.name, **now, "lanes": lanes, **dataclasses.asdict(stage.counters)}

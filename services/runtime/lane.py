@@ -5,6 +5,9 @@ This is the heart of the pipeline. A record passes through four places, each a d
     queued ──► running ──► outbox ──► committing ──► gone
       accept     take        finish     group commit
 
+A step may hold a record back (`held`): it is neither worked on nor finished, just open, until it runs with others as one piece
+of work whose outputs go into one commit.
+
 Invariants:
 
 - *Out of order inside, in order outside.* Work finishes in any order; what is committed is a `Position`: an offset below
@@ -17,12 +20,13 @@ Invariants:
   and keeps just the work that nobody has finished meanwhile.
 - *Nothing is accepted that might not fit into a commit.* A record for which the metadata has no room is left to be read
   again.
+- *What is held outlives no opening.* It is read again, so a step that holds begins afresh with each opening.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -56,9 +60,9 @@ class Memory(Protocol):
 
 @dataclass(slots=True)
 class Work:
-    """One record being worked on; `started` is loop time in seconds, `overdue` set when its deadline cancelled it."""
+    """Records being worked on as one; `started` is loop time in seconds, `overdue` set when its deadline cancelled it."""
 
-    record: ConsumerRecord
+    offsets: Sequence[int]
     task: asyncio.Task[None]
     started: float
     overdue: bool = False
@@ -68,7 +72,7 @@ class Lane:
     """The records of one partition between delivery and commit.
 
     `read_from` is where reading began when the lane was opened, `read_next` where it goes on after what was accepted; None is
-    the first record there is.
+    the first record there is. `fed_at` is the loop time, in seconds, of the last batch or of the opening.
 
     `on_commit` is called after each commit with the number of records it finished, `on_error` when a commit raised;
     the lane is suspended by then and its uncommitted outputs are back in the outbox. `memory` is told
@@ -90,7 +94,9 @@ class Lane:
         self.epoch = 0
         self.read_from: int | None = None
         self.read_next: int | None = None
+        self.fed_at = 0.0
         self.queued: dict[int, ConsumerRecord] = {}
+        self.held: set[int] = set()
         self.running: dict[int, Work] = {}
         self.outbox: dict[int, Outputs] = {}
         self.committing: dict[int, Outputs] = {}
@@ -105,7 +111,7 @@ class Lane:
 
     @property
     def in_flight(self) -> int:
-        """Records accepted and not yet committed."""
+        """Records accepted, not held back and not yet committed."""
         return len(self.queued) + len(self.running) + len(self.outbox) + len(self.committing)
 
     @property
@@ -138,6 +144,7 @@ class Lane:
         if not self._completion.can_finish([*self.running, *self.outbox]):
             self._forget(lambda _: True)  # another owner went on meanwhile: together it might not fit into a commit
         self.queued.clear()  # these will be delivered again, in order
+        self.held.clear()
         self._refused = None
         if self._memory is not None:
             self._memory.forget(self.partition.partition)
@@ -175,15 +182,25 @@ class Lane:
             return self.queued.pop(offset)
         return None
 
+    def hold(self, offset: int) -> None:
+        """Note that a record is held back."""
+        self.held.add(offset)
+
     def run(self, work: Work) -> None:
-        """Note that a record is being worked on."""
-        self.running[work.record.offset] = work
+        """Note that records are being worked on."""
+        self.held.difference_update(work.offsets)
+        self.running.update(dict.fromkeys(work.offsets, work))
 
     def finish(self, offset: int, outputs: Outputs) -> None:
         """Note that the work on a record is done; its outputs go with the next commit."""
-        self.running.pop(offset, None)
+        self.finish_all({offset: outputs})
+
+    def finish_all(self, outputs: Mapping[int, Outputs]) -> None:
+        """Note that the work on records is done; all their outputs go with the next commit."""
+        for offset in outputs:
+            self.running.pop(offset, None)
         if self.state is not LaneState.CLOSED:
-            self.outbox[offset] = outputs
+            self.outbox.update(outputs)
             self._wake_committer()
 
     def shut(self) -> None:
@@ -202,16 +219,19 @@ class Lane:
         self.state = LaneState.CLOSED
         self._forget(lambda _: True)
         self.queued.clear()
+        self.held.clear()
         if self._committer is not None:
             self._committer.cancel()
         await self._delivery.close()
 
     def _holds(self, offset: int) -> bool:
-        return offset in self.running or offset in self.outbox or offset in self.committing
+        return offset in self.running or offset in self.outbox or offset in self.committing or offset in self.held
 
     def _forget(self, unwanted: Callable[[int], bool]) -> None:
-        for offset in [o for o in self.running if unwanted(o)]:
-            self.running.pop(offset).task.cancel()
+        for work in {id(w): w for o, w in self.running.items() if unwanted(o)}.values():
+            work.task.cancel()
+            for offset in work.offsets:  # those that were wanted are read again: work on a part is no work
+                self.running.pop(offset, None)
         self.outbox = {o: out for o, out in self.outbox.items() if not unwanted(o)}
 
     def _wake_committer(self) -> None:

@@ -4,7 +4,7 @@ Owns scheduling, flow control, deadlines, rebalance and drain; it does not know 
 they are made durable (`Delivery`). Invariants:
 
 - At most `concurrency` records are worked on at a time, and only a bounded number wait behind them: a full stage pauses
-  its partitions. Fetching never waits on handling.
+  its partitions. Fetching never waits on handling. What a step holds back is neither: it costs an open offset.
 - A batch is booked only on the assignment it was fetched under. A fetch that began before a lane opened may hold records
   from before the rebalance, so the first batch after it is thrown away and read again.
 - A step that raises costs one record; `recover` turns it into a failure event.
@@ -24,7 +24,7 @@ import structlog
 
 from services.runtime.delivery import Delivery, DeliveryFactory, FencedError, StopWorkerError
 from services.runtime.lane import Lane, LaneState, Memory, Work
-from services.runtime.record import ConsumerRecord, Outputs, Step, TopicPartition
+from services.runtime.record import ConsumerRecord, Held, Keeper, Outputs, Step, Together, TopicPartition
 
 log = structlog.get_logger()
 
@@ -40,6 +40,10 @@ _START_SLICE = 64
 """Records started before other work on the event loop gets a turn."""
 
 _TICK_S = 0.25
+_QUIET_S = 5.0
+"""A partition that is read and gave nothing for this long has been read to its end, whatever the other partitions hold: one
+that has records gives some with each fetch, many times a second."""
+
 _SUSPEND_TIMEOUT_S = 5.0
 """How long a revocation waits for a commit under way; the group waits with us."""
 
@@ -89,7 +93,8 @@ class Stage:
 
     `recover(record, error)` makes the outputs of a record whose step raised or ran over. `gate()` is asked whether new
     records may start; a closed gate pauses the source. `memory` is told which records are finished and which partitions went
-    elsewhere, for a step that has to recognise a repetition.
+    elsewhere, for a step that has to recognise a repetition. `keeper` is the step, when it holds records back: it is told the
+    same, and asked for those that need not wait any longer.
     """
 
     def __init__(
@@ -101,6 +106,7 @@ class Stage:
         gate: Callable[[], bool] = lambda: True,
         on_fatal: Callable[[Exception], None] | None = None,
         memory: Memory | None = None,
+        keeper: Keeper | None = None,
     ) -> None:
         self.settings = settings
         self.counters = StageCounters()
@@ -111,7 +117,8 @@ class Stage:
         self._deliveries = deliveries
         self._gate = gate
         self._on_fatal = on_fatal
-        self._memory = memory
+        self._memory = memory if memory is not None else keeper
+        self._keeper = keeper
         self._source: Source | None = None
         self._epoch = 0
         self._fetch_epoch = 0
@@ -133,8 +140,13 @@ class Stage:
 
     @property
     def in_flight(self) -> int:
-        """Records accepted and not yet committed."""
+        """Records accepted, not held back and not yet committed."""
         return sum(lane.in_flight for lane in self.lanes.values())
+
+    @property
+    def held(self) -> int:
+        """Records held back."""
+        return sum(len(lane.held) for lane in self.lanes.values())
 
     @property
     def busy(self) -> int:
@@ -215,6 +227,7 @@ class Stage:
                     return
                 self._epoch += 1
                 lane.open(position, self._epoch, self.settings.replay)
+                lane.fed_at = asyncio.get_running_loop().time()
                 await self._required_source().seek(lane.partition, lane.read_from)
             except StopWorkerError as e:
                 self._fatal(e)
@@ -286,6 +299,7 @@ class Stage:
         if lane.epoch > self._fetch_epoch:
             await self._required_source().seek(lane.partition, lane.read_from)
             return
+        lane.fed_at = asyncio.get_running_loop().time()
         refused = lane.accept(batch)
         self.counters.delivered += len(batch) if refused is None else sum(r.offset < refused for r in batch)
         if refused is not None:
@@ -326,6 +340,9 @@ class Stage:
     def _start(self, lane: Lane, record: ConsumerRecord) -> None:
         try:
             result = self._step(record)
+        except StopWorkerError as e:
+            self._fatal(e)
+            return
         except Exception as e:  # noqa: BLE001 - one bad record costs one record
             recovered = self._recovered(record, e)
             if recovered is None:
@@ -333,9 +350,16 @@ class Stage:
             result = recovered
         if isinstance(result, Sequence):  # half the time of `inspect.isawaitable` for what answers at once
             lane.finish(record.offset, result)
+        elif isinstance(result, Held):
+            lane.hold(record.offset)
+        elif isinstance(result, Together):
+            self._run(lane, result.offsets, self._await_together(lane, result))
         else:
-            loop = asyncio.get_running_loop()
-            lane.run(Work(record, loop.create_task(self._await(lane, record, result)), loop.time()))
+            self._run(lane, (record.offset,), self._await(lane, record, result))
+
+    def _run(self, lane: Lane, offsets: Sequence[int], work: Coroutine[Any, Any, None]) -> None:
+        loop = asyncio.get_running_loop()
+        lane.run(Work(offsets, loop.create_task(work), loop.time()))
 
     async def _await(self, lane: Lane, record: ConsumerRecord, result: Awaitable[Outputs]) -> None:
         offset = record.offset
@@ -343,14 +367,10 @@ class Stage:
         try:
             outputs = await result
         except asyncio.CancelledError:
-            work, task = lane.running.get(offset), asyncio.current_task()
-            if work is not None and work.overdue:
-                error: Exception = TimeoutError(f"no result within {self.settings.work_timeout_s:g} s")
-            elif work is not None and task is not None and not task.cancelling():
-                error = RuntimeError("the step was cancelled from within")  # something it waited for was, not this record
-            else:
-                return  # the lane was dropped
-            outputs = self._recovered(record, error)
+            cut_off = self._cut_off(lane, offset)
+            if cut_off is None:
+                return
+            outputs = self._recovered(record, cut_off)
         except Exception as e:  # noqa: BLE001 - one bad record costs one record
             outputs = self._recovered(record, e)
         if outputs is None:
@@ -358,6 +378,40 @@ class Stage:
         elif offset in lane.running:
             lane.finish(offset, outputs)
             self._pump()
+
+    async def _await_together(self, lane: Lane, together: Together) -> None:
+        first = together.offsets[0]
+        outputs: Mapping[int, Outputs] | None
+        try:
+            outputs = await together.work()
+        except asyncio.CancelledError:
+            cut_off = self._cut_off(lane, first)
+            if cut_off is None:
+                return
+            outputs = self._recovered_all(together, cut_off)
+        except Exception as e:  # noqa: BLE001 - what records have in common costs these records
+            outputs = self._recovered_all(together, e)
+        if outputs is None:
+            for offset in together.offsets:
+                lane.running.pop(offset, None)
+        elif first in lane.running:
+            lane.finish_all({offset: outputs.get(offset, ()) for offset in together.offsets})
+            self._release()
+            self._pump()
+
+    def _cut_off(self, lane: Lane, offset: int) -> Exception | None:
+        """Why the running task was cancelled; None when the lane was dropped."""
+        work, task = lane.running.get(offset), asyncio.current_task()
+        if work is not None and work.overdue:
+            return TimeoutError(f"no result within {self.settings.work_timeout_s:g} s")
+        if work is not None and task is not None and not task.cancelling():
+            return RuntimeError("the step was cancelled from within")  # something it waited for was, not this record
+        return None
+
+    def _recovered_all(self, together: Together, error: Exception) -> dict[int, Outputs] | None:
+        found = {offset: self._recovered(record, error) for offset, record in together.records.items()}
+        complete = {offset: outputs for offset, outputs in found.items() if outputs is not None}
+        return complete if len(complete) == len(found) else None
 
     def _recovered(self, record: ConsumerRecord, error: Exception) -> Outputs | None:
         """The outputs of a record that went wrong; None, and the worker stops, when even those cannot be made."""
@@ -400,7 +454,9 @@ class Stage:
         return not self._shut and self._gate()
 
     def _full(self) -> bool:
-        """Queued records wait behind a full stage, or finished ones behind a broker that does not take them."""
+        """Queued records wait behind a full stage, finished ones behind a broker that does not take them, or held ones fill it."""
+        if self._keeper is not None and self._keeper.full:
+            return True
         queued = sum(len(lane.queued) for lane in self.lanes.values())
         return queued >= MAX_FETCH or self.in_flight > 2 * self.settings.concurrency + 2 * MAX_FETCH
 
@@ -409,8 +465,27 @@ class Stage:
         while True:
             await asyncio.sleep(_TICK_S)
             self._expire(loop.time() - self.settings.work_timeout_s)
+            self._release()
             self._pump()
             self._regulate()
+
+    def _release(self) -> None:
+        """Take up what is held and need not wait any longer."""
+        if self._keeper is None or self._draining:
+            return
+        quiet_since = asyncio.get_running_loop().time() - _QUIET_S
+        for partition, lane in list(self.lanes.items()):
+            caught_up = not lane.queued and partition not in self._paused and lane.fed_at <= quiet_since
+            while lane.is_open and self.active < self.settings.concurrency and self._may_start():
+                stuck = not lane.in_flight and not lane.has_room(_ROOM)
+                try:
+                    together = self._keeper.due(partition.partition, caught_up=caught_up, stuck=stuck)
+                except StopWorkerError as e:
+                    self._fatal(e)
+                    return
+                if together is None:
+                    break
+                self._run(lane, together.offsets, self._await_together(lane, together))
 
     def _expire(self, before: float) -> None:
         for lane in self.lanes.values():

@@ -37,7 +37,7 @@ class Owner:
     def start_all(self):
         """Work that never ends by itself; the test finishes it."""
         for r in self.take_all():
-            self.lane.run(Work(r, asyncio.ensure_future(asyncio.Event().wait()), 0.0))
+            self.lane.run(Work((r.offset,), asyncio.ensure_future(asyncio.Event().wait()), 0.0))
 
     def finish(self, *offsets):
         for o in offsets:
@@ -236,7 +236,7 @@ async def test_a_record_without_room_is_left_to_be_read_again():
     lane = await owner.open()
     assert lane.accept([record(o) for o in range(10_000)]) is None
     for r in owner.take_all():
-        lane.run(Work(r, asyncio.ensure_future(asyncio.sleep(3_600)), 0.0))
+        lane.run(Work((r.offset,), asyncio.ensure_future(asyncio.sleep(3_600)), 0.0))
     owner.finish(*range(1, 10_000, 2))
     await until(lambda: owner.finished)
     assert lane.has_room(64)
