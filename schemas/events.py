@@ -121,7 +121,8 @@ class ToolCalls:
 class Trajectory:
     """A finished, unscored rollout; `response` is the Responses object of platform.md A5.
 
-    `result` is a JSON object of fields that the agent adds to the result line, empty when there are none.
+    `result` is a JSON object of fields that the agent adds to the result line, empty when there are none. `absent`, when
+    not empty, is why the rollout ended without one: the record then only tells a group that is scored together not to wait.
     """
 
     ref: RolloutRef
@@ -136,6 +137,7 @@ class Trajectory:
     deadline_ms: int = 0
     env_state: bytes = b""
     result: Payload = Payload()
+    absent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
