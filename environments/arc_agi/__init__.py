@@ -1,0 +1,1 @@
+"""ARC-AGI: infer a transformation of grids from examples."""
