@@ -1,0 +1,1 @@
+"""RULER: finding and tracking facts in long contexts."""
