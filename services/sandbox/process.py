@@ -76,7 +76,7 @@ class ProcessLife:
 
     def _end(self) -> None:
         if self.start.sweep is None:
-            self.process.kill()
+            self._kill_namespace()
         try:
             self.process.wait(STOP_S)
         except subprocess.TimeoutExpired:
@@ -86,6 +86,16 @@ class ProcessLife:
         if self.group:
             self.group.remove()
         self.start.gone(self.process.returncode == 0)
+
+    def _kill_namespace(self) -> None:
+        """Kill the first process of the namespace, with which all others die.
+
+        Killing its parent alone would not do: it has another user, and the parent no right to signal it. Its number is looked
+        up while the parent lives, which keeps it from being given anew.
+        """
+        if self.alive:
+            with suppress(OSError):
+                os.kill(self.start.supervisor(self.process.pid), signal.SIGKILL)
 
     def _by_force(self) -> None:
         """Its line is closed and it still lives: stopped by its program, perhaps."""

@@ -452,8 +452,8 @@ def interpret(argv: list[str], env: dict[str, str]) -> None:
         source, filename, sys.argv = argv[1].encode(), "<string>", ["-c", *argv[2:]]
         sys.path[0] = ""
     else:
-        filename, sys.argv = argv[0], list(argv)
-        sys.path[0] = os.path.dirname(os.path.abspath(filename))  # noqa: PTH100, PTH120
+        filename, sys.argv = os.path.abspath(argv[0]), list(argv)  # noqa: PTH100
+        sys.path[0] = os.path.dirname(filename)  # noqa: PTH120
         main.__file__ = filename
         try:
             with open(filename, "rb") as file:  # noqa: PTH123

@@ -190,7 +190,7 @@ except BlockingIOError:
     print("stopped at", made, flush=True)
 time.sleep(60)
 """
-    result = await sandbox.run([PYTHON, "main.py"], files={"main.py": storm}, limits=Limits(wall_s=1.5, processes=20))
+    result = await sandbox.run([PYTHON, "main.py"], files={"main.py": storm}, limits=Limits(wall_s=1.0, processes=20))
     assert result.limit == "wall"
     said, at = result.stdout.decode().rsplit(" ", 1)
     assert said == "stopped at"
@@ -233,8 +233,8 @@ for _ in range(8):
 os.wait()
 time.sleep(20)
 """
-    result = await sandbox.run([PYTHON, "-c", code], limits=Limits(memory=128 << 20, wall_s=3))
-    assert result.limit in {"memory", "wall"}
+    result = await sandbox.run([PYTHON, "-c", code], limits=Limits(memory=128 << 20, wall_s=1.5))
+    assert result.limit == "memory"  # a child was killed; the program itself waited until its time was up
     assert result.returncode == -9
 
 

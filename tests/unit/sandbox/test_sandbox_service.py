@@ -1,0 +1,311 @@
+"""What environments rely on, whichever back end: programs as Python runs them, slots, choice, failures told apart."""
+
+import asyncio
+import os
+import subprocess
+import sys
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from environments.context import PYTHON
+from schemas.errors import DataError, InfrastructureError
+from services.sandbox.backend import Exit, Launch
+from services.sandbox.choice import Chosen
+from services.sandbox.kit import Kit, remove_orphans
+from services.sandbox.options import Options
+from services.sandbox.order import check_names
+from services.sandbox.sandbox import SandboxService
+from services.sandbox.supervisor import Kept
+from services.sandbox.syscall_filter import Sharing, compile_filter
+from tests.unit.sandbox.conftest import services
+
+ANY = services("bwrap", "landlock")
+
+PROGRAMS = {
+    "arguments": "import sys; print(sys.argv, __name__, __file__)",
+    "exit": "import atexit; atexit.register(lambda: print('last')); exit(3)",
+    "said": "import sys; sys.exit('no')",
+    "error": "def f():\n    return 1 / 0\n\nf()\n",
+    "syntax": "def f(:\n",
+    "input": "print(sum(map(int, open(0).read().split())), input.__name__)",
+    "stdin": "print(open('/dev/stdin').read())",
+    "unflushed": "f = open('left.txt', 'w')\nf.write('x')\nprint('no newline', end='')",
+    "unicode": "print('\\u4e2d\\U0001f600')",
+    "main": "import pickle\nclass A: pass\nprint(pickle.loads(pickle.dumps(A())).__class__, __builtins__.__name__)",
+    "threads": "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.1), print('late'))).start()",
+    "processes": "import multiprocessing as m\nif __name__ == '__main__':\n    print(m.get_context('fork').Pool(2).map(abs, [-1, -2]))",
+    "numpy": "import numpy; print(numpy.arange(3).sum())",
+    "sibling": "import helper; print(helper.VALUE)",
+    "signal": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
+    "recursion": "def f(n): return f(n + 1)\ntry:\n    f(0)\nexcept RecursionError as error:\n    print(error)",
+}
+
+
+@services("bwrap")
+@pytest.mark.parametrize("name", PROGRAMS)
+async def test_programs_do_what_they_do_without_us(sandbox, name, tmp_path):
+    files = {"main.py": PROGRAMS[name].encode(), "helper.py": b"VALUE = 7\n"}
+    for file, data in files.items():
+        (tmp_path / file).write_bytes(data)
+    ours = await sandbox.run([PYTHON, "main.py", "a", "b"], files=files, stdin=b"1 2 3", collect=["left.txt"])
+    argv = [sys.executable, "main.py", "a", "b"]
+    bare = await asyncio.to_thread(subprocess.run, argv, cwd=tmp_path, input=b"1 2 3", capture_output=True, check=False)
+    here, inside = str(tmp_path).encode(), b"/tmp/work"
+    said = (bare.stdout.replace(here, inside), bare.stderr.replace(here, inside))
+    assert (ours.returncode, ours.stdout, ours.stderr) == (bare.returncode, *said)
+    assert ours.files.get("left.txt") == ((tmp_path / "left.txt").read_bytes() if name == "unflushed" else None)
+
+
+@ANY
+async def test_other_commands_run_too(sandbox):
+    result = await sandbox.run(["sh", "-c", "cat; cat sub/f; exit 4"], stdin=b"in ", files={"sub/f": b"file"})
+    assert (result.returncode, result.stdout) == (4, b"in file")
+    missing = await sandbox.run(["no-such-program"])
+    assert (missing.returncode, missing.stderr) == (127, b"no-such-program: No such file or directory\n")
+    module = await sandbox.run([PYTHON, "-m", "json.tool"], stdin=b"[1]")
+    assert module.stdout == b"[\n    1\n]\n"
+
+
+@ANY
+async def test_large_input_and_a_program_that_reads_none(sandbox):
+    data = b"x" * 3_000_000
+    counted, deaf = await asyncio.gather(
+        sandbox.run([PYTHON, "-c", "import sys; print(len(sys.stdin.buffer.read()))"], stdin=data),
+        sandbox.run([PYTHON, "-c", "print('done')"], stdin=data),
+    )
+    assert counted.stdout == b"3000000\n"
+    assert deaf.stdout == b"done\n"
+
+
+@ANY
+async def test_a_channel_is_a_line_beside_the_outputs(sandbox):
+    code = b"""
+import socket
+line = socket.socket(fileno=3)
+while data := line.recv(100):
+    line.sendall(data.upper())
+    print("got", data)
+"""
+    program = await sandbox.launcher.launch(Launch([PYTHON, "driver.py"], {"driver.py": code}, channel=True))
+    try:
+        for word in (b"one", b"two"):
+            await program.send(word)
+            assert await program.receive() == word.upper()
+        await program.stop()
+        assert await program.receive() == b""
+        assert (await program.wait()).returncode == -9
+    finally:
+        await program.close()
+
+
+@ANY
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../b", "a//b", "", ".", "a/.", "x\0y", "..", "a/.."])
+async def test_names_that_leave_the_directory_are_refused(sandbox, name):
+    with pytest.raises(DataError, match="must stay in its directory"):
+        await sandbox.run(["true"], files={name: b""})
+    with pytest.raises(DataError, match="must stay in its directory"):
+        await sandbox.run(["true"], collect=[name])
+
+
+@given(st.text(max_size=40))
+def test_a_name_that_is_accepted_stays_below(name):
+    try:
+        check_names([name])
+    except DataError:
+        return
+    path = os.path.normpath(f"/scratch/{name}")
+    assert path == f"/scratch/{name}"
+
+
+@pytest.mark.parametrize("argv", [[], ["a\0b"]])
+@services("bwrap")
+async def test_a_command_that_no_system_can_start_is_refused(sandbox, argv):
+    with pytest.raises(DataError):
+        await sandbox.run(argv)
+
+
+@ANY
+async def test_a_run_that_is_cancelled_leaves_nothing_and_frees_its_slot(sandbox):
+    for _ in range(6):  # more than there are slots
+        task = asyncio.create_task(sandbox.run([PYTHON, "-c", "import time; time.sleep(60)"]))
+        await asyncio.sleep(0.02)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert (await sandbox.run([PYTHON, "-c", "print(1)"])).stdout == b"1\n"
+    await sandbox.settled()
+
+
+@ANY
+async def test_a_killed_supervisor_is_the_sandboxs_failure_not_the_programs(sandbox):
+    program = await sandbox.launcher.launch(Launch(["sleep", "60"]))
+    life = program.box.life
+    os.kill(life.start.supervisor(life.process.pid), 9)
+    with pytest.raises(InfrastructureError, match="the sandbox broke"):
+        await program.wait()
+    await program.close()
+
+
+@services("bwrap", "bwrap-user", "landlock")
+async def test_a_closed_program_is_gone_with_its_supervisor_though_it_is_stopped(sandbox):
+    program = await sandbox.launcher.launch(Launch(["sleep", "60"]))
+    life = program.box.life
+    supervisor = psutil.Process(life.start.supervisor(life.process.pid))
+    while not supervisor.children():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    below = supervisor.children(recursive=True)
+    supervisor.suspend()
+    await program.close()
+    assert not [process for process in (supervisor, *below) if alive(process)]
+
+
+def alive(process):
+    """Whether it runs; an orphan may wait for its new parent to take note of its end."""
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+@services("bwrap", "landlock")
+async def test_a_worker_that_is_killed_leaves_no_program_behind(make):
+    code = f"""
+import asyncio, sys
+from tests.unit.sandbox.conftest import MAKERS
+from services.sandbox.backend import Launch
+async def main():
+    program = await MAKERS[{make!r}]().launch(Launch(["sleep", "61.5"]))
+    life = program.box.life
+    print(life.start.supervisor(life.process.pid), flush=True)
+    await program.wait()
+asyncio.run(main())
+"""
+    worker = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=subprocess.PIPE)
+    supervisor = psutil.Process(int(await worker.stdout.readline()))
+    worker.kill()
+    await worker.wait()
+    await asyncio.to_thread(psutil.wait_procs, [supervisor], 10)
+    assert not alive(supervisor)
+    assert not [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "61.5"]]
+
+
+class Scripted:
+    """A back end that counts."""
+
+    def __init__(self, name, reason=None, unsafe=False):
+        self.name, self.reason, self.unsafe = name, reason, unsafe
+        self.probes = self.running = self.most = self.closed = 0
+        self.go_on = asyncio.Event()
+
+    async def probe(self):
+        self.probes += 1
+        return self.reason
+
+    async def launch(self, launch):
+        self.running += 1
+        self.most = max(self.most, self.running)
+        return self
+
+    async def wait(self):
+        await self.go_on.wait()
+        return Exit(0)
+
+    async def close(self):
+        self.running -= 1
+        self.closed += 1
+
+
+def chosen(backends, setting="auto"):
+    return Chosen(Options(setting), {backend.name: lambda _, backend=backend: backend for backend in backends})
+
+
+async def test_no_more_programs_than_slots_run_at_once():
+    backend = Scripted("bwrap")
+    service = SandboxService(Options(slots=3), chosen([backend]))
+    runs = [asyncio.create_task(service.run(["true"])) for _ in range(20)]
+    while backend.running < 3:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    backend.go_on.set()
+    await asyncio.gather(*runs)
+    await service.settled()
+    assert (backend.most, backend.running, backend.closed, backend.probes) == (3, 0, 20, 1)
+
+
+async def test_the_first_back_end_that_works_is_taken_and_the_others_lack_is_said(capsys):
+    backends = [Scripted("bwrap", "it is not installed"), Scripted("landlock"), Scripted("container")]
+    assert (await chosen(backends).backend()).name == "landlock"
+    said = capsys.readouterr()
+    assert "bwrap: it is not installed" in said.out + said.err
+    assert [backend.probes for backend in backends] == [1, 1, 0]
+
+
+async def test_without_any_back_end_nothing_runs_unsafely():
+    backends = [Scripted(name, f"no {name}") for name in ("bwrap", "landlock", "container")] + [
+        Scripted("rlimits", unsafe=True)
+    ]
+    with pytest.raises(InfrastructureError, match=r"bwrap: no bwrap; landlock: no landlock; container: no container.*rlimits"):
+        await chosen(backends).backend()
+    assert backends[-1].probes == 0
+
+
+async def test_the_unsafe_one_is_used_when_it_is_named_and_marks_its_results(capsys):
+    backend = Scripted("rlimits", unsafe=True)
+    backend.go_on.set()
+    service = SandboxService(Options("rlimits"), chosen([backend], "rlimits"))
+    assert (await service.run(["true"])).unsafe
+    said = capsys.readouterr()
+    assert "not isolated" in said.out + said.err
+
+
+@services("rlimits")
+async def test_the_real_unsafe_one_marks_its_results(sandbox):
+    assert (await sandbox.run(["true"])).unsafe
+
+
+async def test_a_sandbox_that_is_never_used_asks_the_machine_nothing():
+    backend = Scripted("bwrap")
+    service = SandboxService(Options(), chosen([backend]))
+    await service.start()
+    await service.close()
+    assert (backend.probes, backend.closed) == (0, 0)
+
+
+@given(st.lists(st.binary(max_size=200), max_size=30), st.integers(0, 100))
+def test_head_and_tail_are_kept(parts, size):
+    kept, whole = Kept(size), b"".join(parts)
+    for part in parts:
+        kept.add(part)
+    value = kept.value()
+    if len(whole) <= size:
+        assert value == whole
+    else:
+        head, tail = whole[: size // 2], whole[len(whole) - (size - size // 2) :]
+        assert value == head + b"\n[%d bytes left out]\n" % (len(whole) - size) + tail
+
+
+def test_the_filter_is_known_where_it_says_and_empty_elsewhere():
+    assert compile_filter(machine="riscv64") == b""
+    sizes = {
+        machine: len(compile_filter(Sharing(system=True, user=True, signals=True, network=False), machine)) // 8
+        for machine in ("x86_64", "aarch64")
+    }
+    assert all(60 < size < 4096 for size in sizes.values())  # the kernel takes 4,096 instructions
+
+
+def test_what_a_killed_worker_left_is_removed_and_nothing_else(tmp_path):
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    here = f"rollstream-sandbox-{os.stat('/proc/self/ns/pid').st_ino}"
+    names = [f"{here}-{dead.pid}-abc", f"{here}-{os.getpid()}-abc", f"rollstream-sandbox-1-{dead.pid}-abc", "other"]
+    for name in names:
+        (tmp_path / name / "scratch").mkdir(parents=True)
+    (tmp_path / f"{here}-{dead.pid}-link").symlink_to(tmp_path / "other")
+    remove_orphans(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names[1:], f"{here}-{dead.pid}-link"])
+
+
+def test_the_kit_is_readable_by_all_and_gone_afterwards():
+    kit = Kit()
+    assert kit.directory.stat().st_mode & 0o777 == 0o755
+    kit.remove()
+    assert not kit.directory.exists()
