@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from services.runtime import pool_child
 from services.runtime.pool_child import JOB, RESULT
@@ -121,8 +121,7 @@ class PoolProcess(asyncio.Protocol):
         return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are, without saying so
         self.flush()
 
     def data_received(self, data: bytes) -> None:

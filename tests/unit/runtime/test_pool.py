@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import uvloop
 from support import pool_jobs as jobs
 
 from schemas.errors import CapacityError, InfrastructureError, JudgeError, RolloutTimeout, VerifierError
@@ -229,6 +230,21 @@ async def test_processes_end_with_a_parent_that_is_killed(tmp_path):
     parent.send_signal(signal.SIGKILL)
     await parent.wait()
     await until(lambda: not any(map(alive, pids)), 5)
+
+
+def test_on_the_loop_that_workers_run_on():
+    """uvloop differs where transports and child processes are concerned."""
+
+    async def main():
+        pool = ProcessPool(2)
+        found = await asyncio.gather(*(pool.run(jobs.echo, i) for i in range(100)))
+        with pytest.raises(VerifierError, match="exit status 7"):
+            await pool.run(jobs.die, "exit")
+        pids = pool.pids
+        await pool.close()
+        return found, [p for p in pids if alive(p)]
+
+    assert uvloop.run(main()) == (list(range(100)), [])
 
 
 def test_as_many_processes_as_there_are_processors():
