@@ -1,7 +1,8 @@
 """`python -m benchmarks [--quick] [PART …]`: every figure of docs/performance.md, in one run.
 
 Parts: `single` (CPU per single-turn rollout against the bare loop, exactly once and at least once), `tool` (one tool call),
-`flight` (16,000 rollouts in flight at a model that takes 20 s), `stragglers` (1 % of rollouts 100 times slower).
+`flight` (16,000 rollouts in flight at a model that takes 20 s), `stragglers` (1 % of rollouts 100 times slower),
+`heavy` (event-loop lag while answers that take milliseconds to check are verified at full speed, in processes and in a thread).
 Ratios are printed, and everything as JSON at the end. The bare loop, the model and the pipeline are processes of their own;
 what is compared is the CPU of the process under test.
 """
@@ -83,6 +84,16 @@ class Bench:
         both = f"{times['with']:.2f} s beside them, {times['without']:.2f} s without"
         print(f"stragglers: 99 % ended in {both}: {ratio:.3f} × (target ≤ 1.05)")
 
+    async def heavy(self) -> None:
+        """The verifier's step on `instruction_following`, without Kafka."""
+        for name, options in {"processes": (), "a thread": ("thread",)}.items():
+            found = await process("benchmarks.heavy", self.count(5_000), *options)
+            self.figures[f"heavy in {name}"] = found
+            print(
+                f"heavy in {name}: {found['per_s']} verifications/s, {found['cpu_us']} µs of the worker's CPU each, "
+                f"loop lag p99 {found['p99_ms']:.0f} ms, at most {found['most_ms']:.0f} ms (target: p99 < 50 ms)"
+            )
+
     async def compare(self, name: str, environment: str, count: int, deliveries: tuple[str, ...]) -> None:
         async with scripted() as url:
             base = await self.bare(environment, count, 256, url)
@@ -142,7 +153,7 @@ async def scripted(*options: str) -> AsyncIterator[str]:
 
 async def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n\n")[1])
-    parser.add_argument("parts", nargs="*", default=["single", "tool", "flight", "stragglers"])
+    parser.add_argument("parts", nargs="*", default=["single", "tool", "flight", "stragglers", "heavy"])
     parser.add_argument("--quick", action="store_true", help="a tenth of the rollouts: a look, not a measurement")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rollstream-bench-") as folder:
