@@ -9,8 +9,9 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from environments.common.messages import from_last
 from environments.common.options import last_boxed
-from environments.response import Item, Response, is_assistant_message
+from environments.response import Response
 
 TOLERANCE = 1e-6
 """Numbers agree within this, relative to the expected one where that is above 1."""
@@ -20,10 +21,8 @@ _TEXT = r"\text{"
 
 def extract(response: Response) -> str | None:
     """Content of the deciding box: of the last message that has one, else of the last tool output that printed one."""
-    items = response.output[::-1]
-    messages = (_message_text(i) for i in items if is_assistant_message(i))
-    printed = (_printed(i.get("output")) for i in items if i.get("type") == "function_call_output")
-    return next(_boxes(messages), None) or next(_boxes(printed), None)
+    printed = (_printed(i.get("output")) for i in reversed(response.output) if i.get("type") == "function_call_output")
+    return next(_boxes(from_last(response, kind="output_text")), None) or next(_boxes(printed), None)
 
 
 def agree(answer: str, expected: str) -> bool:
@@ -52,15 +51,6 @@ def _boxes(texts: Iterable[str]) -> Iterator[str]:
         box = (last_boxed(text) or "").strip()
         if box:
             yield box
-
-
-def _message_text(item: Item) -> str:
-    content = item.get("content")
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else ()
-    found = (p.get("text") for p in parts if isinstance(p, dict) and p.get("type") == "output_text")
-    return "".join(t for t in found if isinstance(t, str))
 
 
 def _printed(output: Any) -> str:

@@ -1,0 +1,1 @@
+"""Discovery of altered physical laws by experiments."""
