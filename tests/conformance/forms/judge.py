@@ -45,13 +45,16 @@ class Call:
 class ScriptedJudge:
     """Answers each call with the next entry that is meant for it and keeps what was asked."""
 
-    def __init__(self, entries: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, entries: Sequence[Mapping[str, Any]] | None) -> None:
+        self._away = entries is None  # a case that counts calls and scripts none has a judge that cannot be reached
         self.calls: list[Call] = []
-        self._left = list(entries)
+        self._left = list(entries or ())
 
     async def create(self, params: Mapping[str, Any]) -> Response:
         call = Call(purpose(), params)
         self.calls.append(call)
+        if self._away:
+            raise JudgeError("there is no judge")
         entry = next((e for e in self._left if _addressee(e) in ("", call.purpose)), None)
         assert entry is not None, f"the script has no reply for call {len(self.calls)} (purpose {call.purpose!r})"
         self._left.remove(entry)
@@ -101,7 +104,7 @@ class Judge(Form):
     def context(self, case: Case, context: Context) -> Context:
         if not (self.keys & case.data.keys() or "judge_calls" in case.expected):
             return context
-        return replace(context, models=Everyone(ScriptedJudge(case.data.get("judge") or ()), context.models))
+        return replace(context, models=Everyone(ScriptedJudge(case.data.get("judge")), context.models))
 
     def check(self, case: Case, harness: EnvironmentHarness, outcome: Outcome) -> list[str]:
         if not isinstance(harness.context.models, Everyone):

@@ -12,7 +12,7 @@ from tests.conformance.cases import Case
 from tests.conformance.comparing import differences
 from tests.conformance.forms.form import Form, Outcome
 
-INVALID = frozenset({"invalid_row", "invalid_request", "HTTP 422", "seed_session HTTP 422"})
+INVALID = frozenset({"invalid_row", "invalid_request", "HTTP 422", "seed_session HTTP 422", "session_not_seeded"})
 CRASHED = frozenset({"verifier_exception", "HTTP 500"})
 _BETTER_FAILURES = {"task data error, row not scored": DataError}
 """Failures that `preferred` asks for, by its words."""
