@@ -28,6 +28,7 @@ from services.sandbox.sessions import LiveSessions, Upkeep
 from services.sink import app as sink_app
 from services.tool_worker import app as tool_app
 from services.verifier_worker import app as verifier_app
+from services.verifier_worker.groups import GroupBounds
 
 STAGES = ("agent", "tool", "verifier", "sink")
 
@@ -164,7 +165,12 @@ def verifier_worker(parts: Parts) -> Worker:
     """The verifier worker."""
     s = parts.settings
     bounds = verifier_app.VerifierSettings(
-        s.verifier.in_flight, s.deadlines.verify_timeout_s, s.scored_format, s.verifier.record_judge_calls
+        s.verifier.in_flight,
+        s.deadlines.verify_timeout_s,
+        s.scored_format,
+        s.verifier.record_judge_calls,
+        GroupBounds(s.groups.timeout_s, s.groups.limit, s.groups.memory_bytes, s.groups.disk_bytes),
+        s.groups.incomplete,
     )
     models = models_of(parts, s.deadlines.verify_timeout_s, judges=True)
     return verifier_app.build(parts.pipeline, bounds, parts.registry, parts.claims, clients_of(s, models))

@@ -158,6 +158,16 @@ class Verifier(Section):
     record_judge_calls: bool = Field(True, description="put the calls of judges into the result lines, with their replies")
 
 
+class Groups(Section):
+    """Rollouts that wait in a verifier worker for the others of their task, where an environment scores them together."""
+
+    timeout_s: Seconds = Field(10_800.0, description="from a group's first rollout; longer than a rollout may take")
+    incomplete: Literal["score", "fail"] = Field("score", description="what becomes of a group that is not complete by then")
+    limit: int = Field(20_000, ge=1, description="groups that wait at once in one worker")
+    memory_bytes: int = Field(64 << 20, ge=0)
+    disk_bytes: int = Field(4 << 30, ge=0)
+
+
 class CodeServer(Section):
     """A code-execution server that somebody else runs, for the environments that need one (Lean)."""
 
@@ -269,6 +279,7 @@ class Settings(BaseSettings):
     agent: Agent = Agent()
     tool: Tool = Tool()
     verifier: Verifier = Verifier()
+    groups: Groups = Groups()
     code_server: CodeServer = CodeServer()
     sandbox: Sandbox = Sandbox()
     sessions: Sessions = Sessions()

@@ -12,6 +12,7 @@ from services.agent_worker.admission import Admission, AdmissionTools
 from services.agent_worker.seen import REPLAY
 from services.agent_worker.step import TurnStep, TurnTools
 from services.models.client import PolicyClient
+from services.runtime.absence import Absences
 from services.runtime.claims import ClaimStore
 from services.runtime.clients import Clients
 from services.runtime.control import Control
@@ -63,6 +64,7 @@ def build(
     distinct = {id(client): client for client in models.values()}.values()  # names may share a client
     worker = Worker(STAGE, pipeline, clients=[*distinct, control, pressure, clients, offload])
     failures = Failures(topics.name(names.FAILURES), STAGE, FailureClass.INFRASTRUCTURE)
+    absences = Absences(failures.topic, topics.name(names.TRAJECTORIES), registry)
     admission = Admission(
         AdmissionTools(
             turns_topic=topics.name(names.TURNS),
@@ -94,7 +96,7 @@ def build(
     # Continuing turns go before new prompts: their stage has the worker's concurrency, admission waits for pressure.
     turn_bounds = StageSettings(STAGE, settings.in_flight, settings.rollout_timeout_s + _SPARE_S)
     worker.add_stage(
-        lambda deliveries: Stage(turn_bounds, turns, failures.of_step, deliveries, on_fatal=worker.fail),
+        lambda deliveries: Stage(turn_bounds, turns, failures.of_step, absences.announced(deliveries), on_fatal=worker.fail),
         [topics.name(names.TURNS)],
     )
     admission_bounds = StageSettings(ADMISSION, _ADMISSION_CONCURRENCY, ADMISSION_TIMEOUT_S, replay=REPLAY)
@@ -103,7 +105,7 @@ def build(
             admission_bounds,
             admission,
             failures.of_step,
-            deliveries,
+            absences.announced(deliveries),
             gate=lambda: pressure.may_admit() and not control.is_paused(pipeline.scope),
             on_fatal=worker.fail,
             memory=admission,

@@ -15,6 +15,7 @@ import shutil
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -125,7 +126,7 @@ class Shelf:
         return self._folder / str(number)
 
 
-def _fields(r: ConsumerRecord) -> tuple[object, ...]:
+def _fields(r: ConsumerRecord) -> tuple[Any, ...]:
     return (r.topic, r.partition, r.offset, r.timestamp, r.timestamp_type, r.key, r.value, r.checksum,
             r.serialized_key_size, r.serialized_value_size, tuple((k, v) for k, v in r.headers))  # fmt: skip
 

@@ -454,7 +454,7 @@ class Stage:
         return not self._shut and self._gate()
 
     def _full(self) -> bool:
-        """Queued records wait behind a full stage, finished ones behind a broker that does not take them, or held ones fill it."""
+        """Queued records wait behind a full stage, finished ones behind a broker that takes none, or held ones fill it."""
         if self._keeper is not None and self._keeper.full:
             return True
         queued = sum(len(lane.queued) for lane in self.lanes.values())

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from environments.registry import Registry
 from schemas import topics as names
 from schemas.errors import FailureClass
+from services.runtime.absence import Absences
 from services.runtime.claims import ClaimStore
 from services.runtime.clients import Clients
 from services.runtime.control import Control
@@ -38,6 +39,7 @@ def build(pipeline: Pipeline, settings: ToolSettings, registry: Registry, claims
     offload = Offload(STAGE)
     worker = Worker(STAGE, pipeline, clients=[control, clients, offload])
     failures = Failures(topics.name(names.FAILURES), STAGE, FailureClass.TOOL)
+    absences = Absences(failures.topic, topics.name(names.TRAJECTORIES), registry)
     step = ToolStep(
         ToolTools(
             turns_topic=topics.name(names.TURNS),
@@ -53,7 +55,7 @@ def build(pipeline: Pipeline, settings: ToolSettings, registry: Registry, claims
     )
     bounds = StageSettings(STAGE, settings.in_flight, settings.timeout_s + _SPARE_S)
     worker.add_stage(
-        lambda deliveries: Stage(bounds, step, failures.of_step, deliveries, on_fatal=worker.fail),
+        lambda deliveries: Stage(bounds, step, failures.of_step, absences.announced(deliveries), on_fatal=worker.fail),
         [topics.name(names.TOOL_CALLS)],
     )
     return worker

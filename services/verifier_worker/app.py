@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from environments.registry import Registry
@@ -16,6 +16,7 @@ from services.runtime.offload import Offload
 from services.runtime.scope import Scope
 from services.runtime.stage import Stage, StageSettings
 from services.runtime.worker import Pipeline, Worker
+from services.verifier_worker.groups import GroupBounds
 from services.verifier_worker.step import VerifyStep, VerifyTools
 
 STAGE = "verifier"
@@ -32,6 +33,8 @@ class VerifierSettings:
     timeout_s: float
     scored_format: Literal["json", "avro"] = "json"
     record_judge_calls: bool = True
+    groups: GroupBounds = field(default_factory=GroupBounds)
+    incomplete_groups: Literal["score", "fail"] = "score"
 
 
 def build(pipeline: Pipeline, settings: VerifierSettings, registry: Registry, claims: ClaimStore, clients: Clients) -> Worker:
@@ -54,11 +57,14 @@ def build(pipeline: Pipeline, settings: VerifierSettings, registry: Registry, cl
             timeout_s=settings.timeout_s,
             scored_format=settings.scored_format,
             record_judge_calls=settings.record_judge_calls,
+            groups=settings.groups,
+            incomplete_groups=settings.incomplete_groups,
         )
     )
+    worker.clients.append(step)
     bounds = StageSettings(STAGE, settings.in_flight, settings.timeout_s + _SPARE_S)
     worker.add_stage(
-        lambda deliveries: Stage(bounds, step, failures.of_step, deliveries, on_fatal=worker.fail),
+        lambda deliveries: Stage(bounds, step, failures.of_step, deliveries, on_fatal=worker.fail, keeper=step.groups),
         [topics.name(names.TRAJECTORIES)],
     )
     return worker

@@ -77,5 +77,5 @@ def _extras(verdict: Verdict, added: Mapping[str, Any]) -> dict[str, Any]:
     bad = jsontext.non_finite_paths(extras)
     if bad:
         extras = jsontext.loads_lenient(jsontext.dumps(extras))  # a model's words among them may hold lone surrogates
-        extras[NOTES] = [f"{path} was not a finite number and is null here" for path in bad]
+        extras[NOTES] = [*extras.get(NOTES, ()), *(f"{path} was not a finite number and is null here" for path in bad)]
     return extras | dict(verdict.components or {})

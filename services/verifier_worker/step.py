@@ -1,36 +1,42 @@
-"""Score one trajectory.
+"""Score trajectories: each by itself, or those of a task together when the environment says so.
 
 Owns the way from `trajectories` to `scored-rollouts`. Invariant: a trajectory leaves as exactly one scored line or one
-failure; a verifier that raises, returns something else than a verdict, or does not return costs that rollout alone.
+failure; a verifier that raises, returns something else than a verdict, or does not return costs that rollout alone, or the
+group that was scored with it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from environments.registry import Registry
-from schemas import codec, headers, jsontext
-from schemas.errors import RolloutError
-from schemas.events import Scored, Trajectory
-from schemas.topics import INLINE_LIMIT
-from services.runtime.claims import ClaimStore, claim_name, claim_of
+from schemas import codec
+from schemas.errors import Outcome, RolloutError
+from schemas.events import Trajectory
+from services.runtime.claims import ClaimStore
 from services.runtime.clients import Clients
 from services.runtime.control import Control
-from services.runtime.failures import Failures, trace_of
+from services.runtime.failures import Failures
 from services.runtime.offload import Offload
-from services.runtime.record import ConsumerRecord, Outgoing, Outputs
+from services.runtime.record import Answer, ConsumerRecord, Outputs
 from services.runtime.scope import Scope
+from services.runtime.shelf import Shelf
 from services.runtime.standing import check_running
-from services.verifier_worker.line import result_line
-from services.verifier_worker.verifying import Subject, Verifying
+from services.verifier_worker.group_scoring import GroupScoring, repetition
+from services.verifier_worker.groups import Arrival, Closed, GroupBounds, Groups
+from services.verifier_worker.scored import Scoring, Writing
+from services.verifier_worker.verifying import Verifying
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyTools:
-    """What the verifier step needs. `timeout_s` bounds one verification; `record_judge_calls` puts them into the line."""
+    """What the verifier step needs. `timeout_s` bounds one verification; `record_judge_calls` puts them into the line.
+
+    `incomplete_groups`: whether a group that is closed before all of its rollouts are here is scored or fails.
+    """
 
     scored_topic: str
     registry: Registry
@@ -44,56 +50,67 @@ class VerifyTools:
     scored_format: Literal["json", "avro"] = "json"
     now: Callable[[], float] = time.time
     record_judge_calls: bool = True
+    groups: GroupBounds = field(default_factory=GroupBounds)
+    incomplete_groups: Literal["score", "fail"] = "score"
 
 
 class VerifyStep:
-    """The step of the `trajectories` stage."""
+    """The step of the `trajectories` stage. `groups` is its keeper."""
 
     def __init__(self, tools: VerifyTools) -> None:
         self._tools = tools
-        self._verifying = Verifying(tools.offload, tools.clients, tools.timeout_s, tools.record_judge_calls)
+        verifying = Verifying(tools.offload, tools.clients, tools.timeout_s, tools.record_judge_calls)
+        self._scoring = Scoring(tools.claims, verifying, Writing(tools.scored_topic, tools.claims, tools.scored_format))
+        self._shelf = Shelf(tools.groups.memory_bytes, tools.groups.disk_bytes)
+        self._score_group = GroupScoring(
+            self._scoring, tools.registry, tools.failures, tools.control, tools.groups.timeout_s, tools.incomplete_groups
+        )
+        self.groups = Groups(tools.groups, self._shelf, self._scored_together, tools.control.is_cancelled, tools.now)
 
-    async def __call__(self, record: ConsumerRecord) -> Outputs:
+    async def start(self) -> None:
+        """Nothing to start."""
+
+    async def close(self) -> None:
+        """Remove what waits on disk: it is read again by whoever has the partitions next."""
+        self._shelf.close()
+
+    def __call__(self, record: ConsumerRecord) -> Answer:
         if self._tools.scope.excludes(record):
             return ()
         try:
             trajectory = codec.decode(record.value or b"", Trajectory)
         except RolloutError as e:
             return [self._tools.failures.of_record(e, record)]
+        if trajectory.absent:
+            return self._gathered(trajectory, record)
         try:
-            return [await self._score(trajectory, record)]
+            environment = self._tools.registry.binding(trajectory.environment, None).environment
+        except RolloutError as e:
+            return [self._tools.failures.of_rollout(e, trajectory, record)]
+        if environment.scoring == "group":
+            return self._gathered(trajectory, record)
+        return self._alone(trajectory, record)
+
+    async def _alone(self, trajectory: Trajectory, record: ConsumerRecord) -> Outputs:
+        try:
+            check_running(self._tools.control, trajectory.ref.run_id)
+            environment = self._tools.registry.binding(trajectory.environment, None).environment
+            return [await self._scoring.scored(environment, trajectory, record)]
         except RolloutError as e:
             return [self._tools.failures.of_rollout(e, trajectory, record)]
 
-    async def _score(self, trajectory: Trajectory, record: ConsumerRecord) -> Outgoing:
-        check_running(self._tools.control, trajectory.ref.run_id)
-        environment = self._tools.registry.binding(trajectory.environment, None).environment
-        claims, ref = self._tools.claims, trajectory.ref
-        row_data = trajectory.row.data or await claims.unpack(ref, "row", trajectory.row)
-        response = trajectory.response.data or await claims.unpack(ref, "response", trajectory.response)
-        row = jsontext.loads(row_data)
-        subject = Subject(ref, trajectory.environment, row_data, response, trajectory.env_state)
-        verdict = await self._verifying.verdict(environment, subject, row)
-        added = trajectory.result.data or await claims.unpack(ref, "result", trajectory.result)
-        line = result_line(ref, trajectory.agent, row, response, verdict, jsontext.loads(added) if added else None)
-        return await self._scored(trajectory, verdict.reward, line, record)
+    async def _scored_together(self, closed: Closed) -> Mapping[int, Outputs]:
+        outputs = await self._score_group(closed)
+        if not any(out.topic == self._tools.scored_topic for outs in outputs.values() for out in outs):
+            self.groups.closed_badly(closed)
+        return outputs
 
-    async def _scored(self, trajectory: Trajectory, reward: float, line: bytes, record: ConsumerRecord) -> Outgoing:
-        ref, source = trajectory.ref, trajectory.source
-        more = [
-            (headers.ENVIRONMENT, trajectory.environment.encode()),
-            (headers.SOURCE, f"{source.topic}/{source.partition}/{source.offset}".encode()),
-            *trace_of(record),
-        ]
-        if self._tools.scored_format == "avro":
-            payload = await self._tools.claims.pack(ref, "line", line)
-            event = Scored(ref, trajectory.environment, trajectory.agent, source, reward, payload)
-            value = codec.encode(event)
-        elif len(line) > INLINE_LIMIT:
-            claim = claim_of(line)
-            name = claim_name(ref, "line", claim)
-            await self._tools.claims.put(name, line)
-            value, more = name.encode(), [*more, (headers.CLAIM, name.encode())]
-        else:
-            value = line
-        return Outgoing(self._tools.scored_topic, ref.task_key, value, headers.of(ref, *more))
+    def _gathered(self, trajectory: Trajectory, record: ConsumerRecord) -> Answer:
+        ref = trajectory.ref
+        arrival = Arrival((ref.run_id, ref.task_id), ref.rollout_index, ref.attempt, ref.group_size, trajectory.absent)
+        answer = self.groups.add(record, arrival)
+        if not isinstance(answer, Outcome):
+            return answer
+        if trajectory.absent:
+            return ()
+        return [self._tools.failures.of_rollout(repetition(trajectory, answer), trajectory, record)]

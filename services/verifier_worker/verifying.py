@@ -7,27 +7,29 @@ verdict or one `RolloutError`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from environments.context import Context
-from environments.dispatch import read_task, run_verify
-from environments.environment import Environment
+from environments.dispatch import read_task, run_verify, run_verify_group
+from environments.environment import Environment, Member
 from environments.registry import Registry
 from environments.response import Response
 from environments.verdict import Verdict
 from schemas import jsontext
-from schemas.errors import RolloutError, RolloutTimeout, VerifierError
+from schemas.errors import DataError, RolloutError, RolloutTimeout, VerifierError
 from schemas.identity import RolloutRef
 from services.runtime.chance import VERIFICATION, rng_of
 from services.runtime.clients import Clients
 from services.runtime.offload import Offload
 from services.runtime.state import read_state
 from services.verifier_worker.judge_calls import JUDGE_CALLS, Recorder
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,22 @@ class Verifying:
         """The verdict on `subject` (`row`: its row, parsed); raises the `RolloutError` that kept it from one."""
         heavy = environment.cpu_heavy and self.clients.pool is not None
         work = self._in_process(subject) if heavy else self._in_thread(environment, subject, row)
+        return await self._settled(work, subject)
+
+    async def verdicts(
+        self, environment: Environment, subjects: Sequence[Subject], *, all_or_none: bool
+    ) -> list[Verdict | RolloutError]:
+        """The verdicts on the `subjects` of one group, in their order; raises the `RolloutError` that kept it from them.
+
+        A subject that cannot be read has that error in its place and is not scored; with `all_or_none`, nobody is then.
+        A group is always verified in a thread, be the environment `cpu_heavy` or not.
+        """
+        context = self.clients.context(subjects[0].ref, VERIFICATION)
+        call = partial(_group_verdicts, environment, subjects, context, record=self.record, all_or_none=all_or_none)
+        waits = iscoroutinefunction(environment.verify_group)
+        return await self._settled(self.offload.submit(call, self.timeout_s, waits=waits), subjects[0])
+
+    async def _settled(self, work: Awaitable[T], subject: Subject) -> T:
         try:
             return await work
         except RolloutTimeout as e:
@@ -88,6 +106,38 @@ async def _recorded_verdict(environment: Environment, subject: Subject, row: Map
     if recorder.calls:
         verdict.fields[JUDGE_CALLS] = recorder.calls
     return verdict
+
+
+async def _group_verdicts(
+    environment: Environment, subjects: Sequence[Subject], context: Context, *, record: bool, all_or_none: bool
+) -> list[Verdict | RolloutError]:
+    """As `Verifying.verdicts`; the group's model calls are among the fields of its first verdict."""
+    found = [_member(environment, subject) for subject in subjects]
+    members = [m for m in found if isinstance(m, Member)]
+    if not members or (all_or_none and len(members) < len(found)):
+        return [_incomplete(len(found), len(members)) if isinstance(m, Member) else m for m in found]
+    recorder = Recorder(context.models)
+    given = replace(context, models=recorder) if record else context
+    verdicts = await run_verify_group(environment, members, given)
+    if recorder.calls:
+        verdicts[0].fields[JUDGE_CALLS] = recorder.calls
+    each = iter(verdicts)
+    return [next(each) if isinstance(m, Member) else m for m in found]
+
+
+def _member(environment: Environment, subject: Subject) -> Member | RolloutError:
+    try:
+        task = read_task(environment, jsontext.loads(subject.row))
+        response = Response(jsontext.loads_lenient(subject.response))
+        return Member(task, response, read_state(environment, subject.state), subject.ref.rollout_index)
+    except RolloutError as e:
+        return e
+    except ValueError as e:
+        return DataError(f"{subject.environment}: {e}")
+
+
+def _incomplete(wanted: int, readable: int) -> VerifierError:
+    return VerifierError(f"the group was not scored: {wanted - readable} of its {wanted} rollouts could not be read")
 
 
 def verify_in_this_process(subject: Subject, data_dir: Path | None) -> Verdict:

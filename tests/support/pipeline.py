@@ -38,6 +38,7 @@ from services.sink import app as sink_app
 from services.sink.single_file import SingleFile
 from services.tool_worker import app as tool_app
 from services.verifier_worker import app as verifier_app
+from services.verifier_worker.groups import GroupBounds
 
 KEY = "sk-a-secret-that-must-not-show"
 OWN_AGENTS = ("Parallel", "Partner", "Opening", "Insisting", "Lost", "Silent", "Careful")
@@ -51,13 +52,19 @@ QUESTION = "Pick one.\nA: 1\nB: 2\nC: 3\nEnd with \\boxed{}."
 
 
 def registry() -> Registry:
-    """The project's environments, and one that misbehaves as its rows say (`support.faulty`)."""
+    """The project's environments, one that misbehaves as its rows say (`support.faulty`), one that scores groups (`ranked`)."""
     variants = {v: Variant(agent=AgentBlock(name=f"{v}_agent", type=kind)) for v, kind in FAULTY.items()}
     limited = Variant(agent=AgentBlock(name="faulty_limited_agent", config={"max_steps": 2}))
     manifest = Manifest(name="faulty", description="", domain="tests", variants={**variants, "faulty_limited": limited})
-    folder = Path(next(iter(support.__path__))) / "faulty"
+    ranked = Manifest(name="ranked", description="", domain="tests", variants={"ranked": _variant("ranked")})
+    folder = Path(next(iter(support.__path__)))
     found, broken = discover()
-    return Registry([*found, Entry(manifest, folder, "support.faulty")], broken)
+    own = [Entry(manifest, folder / "faulty", "support.faulty"), Entry(ranked, folder / "ranked", "support.ranked")]
+    return Registry([*found, *own], broken)
+
+
+def _variant(name: str) -> Variant:
+    return Variant(agent=AgentBlock(name=f"{name}_agent", type="non_executing_simple_agent"))
 
 
 def mcqa(number: int = 0, **fields: Any) -> dict[str, Any]:
@@ -94,6 +101,17 @@ class Bounds:
     high_water: int = 20_000
     low_water: int = 10_000
     scored_format: Literal["json", "avro"] = "json"
+    groups: GroupBounds = field(default_factory=GroupBounds)
+    incomplete_groups: Literal["score", "fail"] = "score"
+
+    def verifier(self) -> verifier_app.VerifierSettings:
+        return verifier_app.VerifierSettings(
+            self.in_flight,
+            self.verify_timeout_s,
+            self.scored_format,
+            groups=self.groups,
+            incomplete_groups=self.incomplete_groups,
+        )
 
 
 @dataclass
@@ -239,9 +257,7 @@ async def running(
     make: dict[str, Callable[[], Worker]] = {
         "agent": lambda: agent_app.build(pipeline, agent, found, claims, {"policy": PolicyClient(policy)}, Clients()),
         "tool": lambda: tool_app.build(pipeline, tool_app.ToolSettings(b.in_flight, b.tool_timeout_s), found, claims, clients),
-        "verifier": lambda: verifier_app.build(
-            pipeline, verifier_app.VerifierSettings(b.in_flight, b.verify_timeout_s, b.scored_format), found, claims, clients
-        ),
+        "verifier": lambda: verifier_app.build(pipeline, b.verifier(), found, claims, clients),
         "sink": lambda: sink_app.build(
             pipeline, lambda *_: SingleFile(folder / "out.jsonl", run_id=scope or "default"), claims
         ),

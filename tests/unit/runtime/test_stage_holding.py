@@ -57,7 +57,8 @@ async def test_what_is_finished_together_is_in_one_commit():
     await m.join(P0)
     await m.read_until(lambda: len(world.outputs) == 6)
     assert all(len(values) % 3 == 0 for _, values, _ in world.commits)
-    assert world.position().offset == 6 and not world.position().finished
+    assert world.position().offset == 6
+    assert not world.position().finished
     await m.kill()
 
 
@@ -251,5 +252,6 @@ async def test_a_keeper_that_lost_what_it_held_stops_the_worker(where):
         step.due = lost
     await m.join(P0)
     await m.read_until(lambda: fatal)
-    assert "gone" in str(fatal[0]) and not world.outputs
+    assert "gone" in str(fatal[0])
+    assert not world.outputs
     await m.kill()

@@ -129,7 +129,7 @@ async def test_a_cancelled_run_is_not_scored(bench):
 
 
 async def test_a_record_that_is_no_trajectory_is_one_failure(bench):
-    (out,) = await bench.verify()(record("trajectories", b"garbage"))
+    (out,) = bench.verify()(record("trajectories", b"garbage"))
     assert (read(out).failure_class, read(out).original.data) == ("data", b"garbage")
     bench.scope = "mine"
-    assert await bench.verify()(record("trajectories", b"garbage", [("rs-run", b"theirs")])) == ()
+    assert bench.verify()(record("trajectories", b"garbage", [("rs-run", b"theirs")])) == ()
