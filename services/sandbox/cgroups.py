@@ -36,17 +36,28 @@ class Hierarchy:
 
 @dataclass(slots=True)
 class Group:
-    """The group of one program. Made by `make`, filled by `add`, emptied by killing, removed by `remove`."""
+    """The group of one program. Made by `make`, emptied by killing, removed by `remove`."""
 
     memory: Path | None = None
     pids: Path | None = None
     unified: bool = False
     _removed: bool = field(default=False, repr=False)
 
-    def add(self, pid: int) -> None:
+    def begin(self, pid: int) -> None:
+        """Make its directories and move the process there; raises `OSError`."""
         for directory in self._directories():
-            with suppress(OSError):
-                (directory / "cgroup.procs").write_text(str(pid))
+            directory.mkdir(exist_ok=True)
+            (directory / "cgroup.procs").write_text(str(pid))
+
+    def limit(self, memory: int, processes: int) -> None:
+        """Set its limits: bytes; processes and threads, less the supervisor."""
+        size = str(memory + SUPERVISOR_BYTES)
+        files = {"memory.max": size, "memory.swap.max": "0"} if self.unified else {"memory.limit_in_bytes": size}
+        wanted = [(self.memory, file, value) for file, value in files.items()] + [(self.pids, "pids.max", str(processes + 1))]
+        for directory, file, value in wanted:
+            if directory:
+                with suppress(OSError):
+                    (directory / file).write_text(value)
 
     def _directories(self) -> set[Path]:
         return {directory for directory in (self.memory, self.pids) if directory}
@@ -88,25 +99,15 @@ def find(root: Path = ROOT, own: str | None = None) -> Hierarchy:
     return Hierarchy(memory, pids)
 
 
-def make(hierarchy: Hierarchy, memory: int, processes: int) -> Group | None:
-    """A group with these limits (bytes; processes and threads), or None where there is no hierarchy."""
+def make(hierarchy: Hierarchy, pid: int) -> Group | None:
+    """A group with this process in it, or None where there is no hierarchy. Moving a process takes the kernel milliseconds."""
     if not hierarchy.usable:
         return None
     name = f"rollstream-{os.getpid()}-{next(_names)}"
     memory_at, pids_at = (parent / name if parent else None for parent in (hierarchy.memory, hierarchy.pids))
     group = Group(memory_at, pids_at, hierarchy.unified)
-    limit = "memory.max" if hierarchy.unified else "memory.limit_in_bytes"
     try:
-        for directory, file, value in (
-            (group.memory, limit, memory + SUPERVISOR_BYTES),
-            (group.pids, "pids.max", processes + 1),
-        ):
-            if directory:
-                directory.mkdir(exist_ok=True)
-                (directory / file).write_text(str(value))
-        if hierarchy.unified and group.memory:
-            with suppress(OSError):
-                (group.memory / "memory.swap.max").write_text("0")
+        group.begin(pid)
     except OSError:
         group.remove()
         return None

@@ -12,6 +12,7 @@ import re
 import shutil
 import tempfile
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -30,9 +31,8 @@ class Kit:
         remove_orphans(Path(tempfile.gettempdir()))
         self.directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{_namespace()}-{os.getpid()}-"))
         self.directory.chmod(0o755)
-        here = Path(__file__).parent
         for name in SOURCES:
-            py_compile.compile(str(here / f"{name}.py"), str(self.directory / f"{name}.pyc"), dfile=f"{name}.py", doraise=True)
+            self.store(f"{name}.pyc", _compiled(name))
         (self.directory / "passwd").write_text("root:x:0:0::/nonexistent:/bin/false\nnobody:x:65534:65534::/tmp:/bin/sh\n")
         for file in self.directory.iterdir():
             file.chmod(0o644)
@@ -60,6 +60,13 @@ def remove_orphans(folder: Path) -> None:
             ours = path.lstat().st_uid == os.geteuid() and not path.is_symlink()
             if owner and ours and int(owner[1]) == _namespace() and not psutil.pid_exists(int(owner[2])):
                 shutil.rmtree(path, ignore_errors=True)
+
+
+@cache
+def _compiled(name: str) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        target = py_compile.compile(str(Path(__file__).parent / f"{name}.py"), f"{folder}/c", dfile=f"{name}.py", doraise=True)
+        return Path(str(target)).read_bytes()
 
 
 def _namespace() -> int:

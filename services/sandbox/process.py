@@ -56,10 +56,13 @@ class ProcessLife:
     def alive(self) -> bool:
         return self.process.poll() is None
 
+    def join_group(self) -> None:
+        """Give the supervisor, and all that will come of it, a control group of its own."""
+        self.group = cgroups.make(self.start.groups, self.start.supervisor(self.process.pid))
+
     def admit(self, launch: Launch) -> None:
-        self.group = cgroups.make(self.start.groups, launch.limits.memory, launch.limits.processes)
         if self.group:
-            self.group.add(self.start.supervisor(self.process.pid))
+            self.group.limit(launch.limits.memory, launch.limits.processes)
 
     async def out_of_memory(self) -> bool:
         return self.group is not None and self.group.out_of_memory
@@ -150,4 +153,8 @@ async def open_box(start: Start) -> Box:
         for fd in start.pass_fds:
             os.close(fd)
     reader, writer = await asyncio.open_connection(sock=ours)
-    return await Box(ProcessLife(start, process), reader, writer, start.order).ready()
+    life = ProcessLife(start, process)
+    box = await Box(life, reader, writer, start.order).ready()
+    if start.groups.usable:
+        await asyncio.to_thread(life.join_group)
+    return box

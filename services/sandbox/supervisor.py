@@ -436,17 +436,12 @@ def execute(argv: list[str], env: dict[str, str]) -> None:
 
 
 def interpret(argv: list[str], env: dict[str, str]) -> None:
-    """Run a script as `python script` would: its own `__main__`, its directory first on the path."""
+    """Run a script as `python script` would: its own `__main__`, its directory first on the path.
+
+    `sys.stdout` and the others were made for descriptors that were no terminals and no files, and pipes have taken their place.
+    """
     os.environ.clear()
     os.environ.update(env)
-    for name, fd, mode, errors in (
-        ("stdin", 0, "r", "surrogateescape"),
-        ("stdout", 1, "w", "surrogateescape"),
-        ("stderr", 2, "w", "backslashreplace"),
-    ):
-        stream = open(fd, mode, encoding="utf-8", errors=errors, closefd=False, buffering=1 if name == "stderr" else -1)  # noqa: SIM115
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
     main = type(sys)("__main__")
     if argv[0] == "-c":
         source, filename, sys.argv = argv[1].encode(), "<string>", ["-c", *argv[2:]]

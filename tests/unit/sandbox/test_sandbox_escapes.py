@@ -126,7 +126,7 @@ for name in ("environ", "mem", "maps", "cmdline", "root", "fd"):
 async def test_the_environment_holds_nothing_of_the_workers(sandbox, monkeypatch):
     monkeypatch.setenv("ROLLSTREAM_SECRET", "token")
     found = await tried(sandbox, 'attempt("names", lambda: sorted(os.environ))')
-    names = "HOME LANG OMP_NUM_THREADS OPENBLAS_NUM_THREADS PATH PYTHONDONTWRITEBYTECODE PYTHONHASHSEED TMPDIR"
+    names = "HOME LANG OMP_NUM_THREADS OPENBLAS_NUM_THREADS PATH PYTHONDONTWRITEBYTECODE PYTHONHASHSEED PYTHONNOUSERSITE TMPDIR"
     assert found["names"] == repr(names.split())[:200]
 
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -295,7 +296,7 @@ def test_the_filter_is_known_where_it_says_and_empty_elsewhere():
 def test_what_a_killed_worker_left_is_removed_and_nothing_else(tmp_path):
     dead = subprocess.Popen(["true"])
     dead.wait()
-    here = f"rollstream-sandbox-{os.stat('/proc/self/ns/pid').st_ino}"
+    here = f"rollstream-sandbox-{Path('/proc/self/ns/pid').stat().st_ino}"
     names = [f"{here}-{dead.pid}-abc", f"{here}-{os.getpid()}-abc", f"rollstream-sandbox-1-{dead.pid}-abc", "other"]
     for name in names:
         (tmp_path / name / "scratch").mkdir(parents=True)
