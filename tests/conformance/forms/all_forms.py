@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.conformance.forms.agent import PlayedAgent
 from tests.conformance.forms.code_server import ScriptedServer
+from tests.conformance.forms.data import Data
 from tests.conformance.forms.experiments import Experiments
 from tests.conformance.forms.form import Form
 from tests.conformance.forms.judge import Judge
@@ -16,6 +17,7 @@ from tests.conformance.forms.tools import Tools
 
 _BESIDE_SCORING: tuple[Form, ...] = (
     Programs(),
+    Data(),
     RunningCode(),
     Experiments(),
     Judge(),

@@ -1,0 +1,1 @@
+"""Office work with tools over five small databases."""

@@ -1,0 +1,1 @@
+"""The 27 tools, by what they work on."""
