@@ -7,9 +7,9 @@ Workers and the test harness both go through here. Invariant: whatever a model w
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -22,6 +22,9 @@ from schemas import jsontext
 from schemas.errors import DataError, InfrastructureError, RolloutError, ToolError, VerifierError
 from schemas.events import ToolCall
 from schemas.rows import describe
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 _NOT_FOUND = ToolReply(NOT_FOUND, status=404)
 
@@ -43,20 +46,24 @@ def first_state(environment: Environment, seed: Seed) -> BaseModel | None:
 
 async def run_seed(environment: Environment, task: Any, context: Context) -> Seed:
     """The environment's seed; anything it raises that is not a `RolloutError` becomes an `InfrastructureError`."""
-    with _blaming(InfrastructureError, environment, "seed"):
-        seed = await _settled(environment.seed(task, context))
-    if not isinstance(seed, Seed):
-        raise InfrastructureError(f"seed of {_name(environment)} returned {type(seed).__name__}, not a Seed", retryable=False)
-    return seed
+    return await settled(start_seed(environment, task, context))
+
+
+def start_seed(environment: Environment, task: Any, context: Context) -> Seed | Awaitable[Seed]:
+    """`run_seed` without an event loop: a seed at once of a plain `def`, an awaitable of an `async def`."""
+    return _Call(environment, "seed", InfrastructureError, Seed).start(task, context)
 
 
 async def run_respond(environment: Environment, task: Any, response: Response, state: Any, context: Context) -> Move:
     """The environment's move; anything it raises that is not a `RolloutError` becomes a `ToolError`."""
-    with _blaming(ToolError, environment, "respond"):
-        move = await _settled(environment.respond(task, response, state, context))
-    if not isinstance(move, Move):
-        raise ToolError(f"respond of {_name(environment)} returned {type(move).__name__}, not a Move", retryable=False)
-    return move
+    return await settled(start_respond(environment, task, response, state, context))
+
+
+def start_respond(
+    environment: Environment, task: Any, response: Response, state: Any, context: Context
+) -> Move | Awaitable[Move]:
+    """`run_respond` without an event loop, as `start_seed`."""
+    return _Call(environment, "respond", ToolError, Move).start(task, response, state, context)
 
 
 def closable(environment: Environment) -> bool:
@@ -67,22 +74,25 @@ def closable(environment: Environment) -> bool:
 async def run_close(environment: Environment, task: Any, state: Any, context: Context) -> None:
     """Let the environment free what it holds; anything it raises that is not a `RolloutError` becomes a `ToolError`."""
     with _blaming(ToolError, environment, "close"):
-        await _settled(environment.close(task, state, context))
+        await settled(environment.close(task, state, context))
 
 
 async def run_verify(environment: Environment, task: Any, response: Response, state: Any, context: Context) -> Verdict:
     """The verdict on a rollout; anything the verifier raises that is not a `RolloutError` becomes a `VerifierError`."""
-    with _blaming(VerifierError, environment, "verify"):
-        verdict = await _settled(environment.verify(task, response, state, context))
-    if not isinstance(verdict, Verdict):
-        raise VerifierError(f"verify of {_name(environment)} returned {type(verdict).__name__}, not a Verdict", retryable=False)
-    return verdict
+    return await settled(start_verify(environment, task, response, state, context))
+
+
+def start_verify(
+    environment: Environment, task: Any, response: Response, state: Any, context: Context
+) -> Verdict | Awaitable[Verdict]:
+    """`run_verify` without an event loop, as `start_seed`."""
+    return _Call(environment, "verify", VerifierError, Verdict).start(task, response, state, context)
 
 
 async def run_verify_group(environment: Environment, members: Sequence[Member], context: Context) -> list[Verdict]:
     """A verdict for each member, in their order; errors as in `run_verify`."""
     with _blaming(VerifierError, environment, "verify_group"):
-        verdicts = list(await _settled(environment.verify_group(members, context)))
+        verdicts = list(await settled(environment.verify_group(members, context)))
     if len(verdicts) != len(members) or not all(isinstance(v, Verdict) for v in verdicts):
         raise VerifierError(f"verify_group of {_name(environment)} must give {len(members)} verdicts", retryable=False)
     return verdicts
@@ -160,8 +170,58 @@ def _blaming(error: type[RolloutError], environment: Environment, method: str) -
         raise error(f"{method} of {_name(environment)} raised {e!r}") from e
 
 
-async def _settled(result: Any) -> Any:
-    return await result if inspect.isawaitable(result) else result
+async def settled(result: T | Awaitable[T]) -> T:
+    """What a plain function has answered with, or what its awaitable comes to."""
+    return await result if isinstance(result, Awaitable) else result
+
+
+def then(result: T | Awaitable[T], use: Callable[[T], R]) -> R | Awaitable[R]:
+    """`use(result)`, at once or when the result is there."""
+    return _used(result, use) if isinstance(result, Awaitable) else use(result)
+
+
+async def _used(result: Awaitable[T], use: Callable[[T], R]) -> R:
+    return use(await result)
+
+
+class _Call(Generic[T]):
+    """A call of an environment's method that must give a `kind`; whatever else comes of it is an `error`."""
+
+    __slots__ = ("environment", "error", "kind", "method")
+
+    def __init__(self, environment: Environment, method: str, error: type[RolloutError], kind: type[T]) -> None:
+        self.environment = environment
+        self.method = method
+        self.error = error
+        self.kind = kind
+
+    def start(self, *arguments: Any) -> T | Awaitable[T]:
+        try:
+            result = getattr(self.environment, self.method)(*arguments)
+        except RolloutError:
+            raise
+        except Exception as e:
+            raise self._raised(e) from e
+        if isinstance(result, self.kind):
+            return result
+        return self._later(result) if inspect.isawaitable(result) else self._checked(result)
+
+    async def _later(self, result: Awaitable[Any]) -> T:
+        try:
+            return self._checked(await result)
+        except RolloutError:
+            raise
+        except Exception as e:
+            raise self._raised(e) from e
+
+    def _checked(self, result: Any) -> T:
+        if isinstance(result, self.kind):
+            return result
+        kind, name = self.kind.__name__, _name(self.environment)
+        raise self.error(f"{self.method} of {name} returned {type(result).__name__}, not a {kind}", retryable=False)
+
+    def _raised(self, error: Exception) -> RolloutError:
+        return self.error(f"{self.method} of {_name(self.environment)} raised {error!r}")
 
 
 def _name(environment: Environment) -> str:

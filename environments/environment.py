@@ -18,6 +18,7 @@ from environments.context import Context
 from environments.response import Item, Response
 from environments.tools import BoundTool, tools_of
 from environments.verdict import Verdict
+from schemas.quick import quick
 
 
 class Task(BaseModel):
@@ -46,6 +47,7 @@ class Reverify(StrEnum):
     UNKNOWN = "unknown"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Seed:
     """How a rollout begins: its state, items the environment puts before the first turn, tools it adds to the row's."""
@@ -55,6 +57,7 @@ class Seed:
     tools: tuple[Mapping[str, Any], ...] = ()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Move:
     """The environment's answer to a turn of the policy: items to append, or the end of the rollout."""

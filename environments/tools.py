@@ -15,6 +15,7 @@ from typing import Any, TypeVar, get_type_hints
 from pydantic import BaseModel, ValidationError, create_model
 
 from schemas import jsontext
+from schemas.quick import quick
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,6 +39,7 @@ class Text:
     text: str
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ToolReply:
     """What came of one call: the text for the model, and the HTTP status the reference would have answered with."""

@@ -18,6 +18,9 @@ from collections.abc import Callable
 from typing import Any
 
 _SMALL = 4096
+_REMEMBERED = 4096
+"""Large numbers kept in both forms: times and offsets, which a rollout's events carry from stage to stage."""
+
 _MAX_VARINT_BITS = 70  # ten groups of seven hold a 64-bit number
 
 Write = Callable[[Any], bytes]
@@ -184,6 +187,7 @@ def _boxed(hint: Any) -> Any:
     return dataclasses.make_dataclass("Boxed", [("value", hint)])
 
 
+@functools.lru_cache(_REMEMBERED)
 def _zigzag(number: int) -> bytes:
     """An Avro long: zigzag, then base 128, least significant group first."""
     if not -(1 << 63) <= number < 1 << 63:
@@ -200,7 +204,25 @@ def _zigzag(number: int) -> bytes:
 _TABLE = tuple(_zigzag(n) for n in range(_SMALL))
 
 
+_TIME_BYTES = 6
+"""Epoch milliseconds as an Avro long, until the year 2039."""
+
+_times: dict[bytes, int] = {}
+
+
 def _long(data: bytes, at: int) -> tuple[int, int]:
+    time = data[at : at + _TIME_BYTES]
+    if time in _times:
+        return _times[time], at + _TIME_BYTES
+    value, after = _varint(data, at)
+    if after == at + _TIME_BYTES:
+        if len(_times) >= _REMEMBERED:
+            _times.clear()
+        _times[time] = value
+    return value, after
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = data[at]
@@ -214,7 +236,7 @@ def _long(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _length(data: bytes, at: int) -> tuple[int, int]:
-    size, at = _long(data, at)
+    size, at = _varint(data, at)
     if not 0 <= size <= len(data):
         raise ValueError(f"a length of {size}")
     return size, at

@@ -14,8 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from schemas.identity import Id, Place, RolloutRef
+from schemas.quick import quick
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A payload that travels by reference: `size` bytes with CRC-32 `crc`, kept in the claim store.
@@ -28,6 +30,7 @@ class Claim:
     crc: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Payload:
     """Bytes that are either here (`data`) or in the claim store (`size` > 0, with `crc`; see `Claim`)."""
@@ -37,6 +40,7 @@ class Payload:
     crc: int = 0
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Rollout:
     """The whole state of one rollout between two turns.
@@ -89,6 +93,7 @@ class Prompt:
     timeout_s: float | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Turn:
     """A rollout ready for its next model call."""
@@ -96,6 +101,7 @@ class Turn:
     rollout: Rollout
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """One function call as the model wrote it; `arguments` is untrusted text that should be JSON."""
@@ -105,6 +111,7 @@ class ToolCall:
     arguments: str
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ToolCalls:
     """Work for the tool worker.
@@ -117,6 +124,7 @@ class ToolCalls:
     calls: tuple[ToolCall, ...] = ()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Trajectory:
     """A finished, unscored rollout; `response` is the Responses object of platform.md A5.
@@ -140,6 +148,7 @@ class Trajectory:
     absent: str = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Scored:
     """A scored rollout in Avro form (`scored_format = "avro"`); `line` is the JSONL line without its line end."""
@@ -152,6 +161,7 @@ class Scored:
     line: Payload
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A rollout or message that ended without a score, with its reason and its original bytes.

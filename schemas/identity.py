@@ -13,6 +13,8 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
+from schemas.quick import quick
+
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """platform.md A8: anything else is rejected, not sanitised. It also makes ids safe as file names."""
 
@@ -37,6 +39,7 @@ _OFFSET_BITS = 40
 """Task index of a bare row = partition << 40 | offset: below 2**53, hence exact in every JSON reader, for 8,192 partitions."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a record lies in the log."""
@@ -49,6 +52,7 @@ class Place:
         return f"{self.topic}/{self.partition}/{self.offset}"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class RolloutRef:
     """Identity of one attempt of one rollout; (run_id, task_index, rollout_index) never changes between attempts.

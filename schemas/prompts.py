@@ -25,6 +25,7 @@ from schemas.identity import (
     task_index_at,
     task_index_of,
 )
+from schemas.quick import quick
 from schemas.rows import ATTEMPT_INDEX, PARAMS, ROLLOUT_ID, ROLLOUT_INDEX, TASK_INDEX, check_row, describe, parse_row, shown
 from schemas.topics import INLINE_LIMIT, MAX_PROMPT_BYTES
 
@@ -41,6 +42,7 @@ _PROMPT = TypeAdapter(Prompt)
 _FIELDS = frozenset(f.name for f in dataclasses.fields(Prompt))
 
 
+@quick
 @dataclasses.dataclass(frozen=True, slots=True)
 class Task:
     """A prompt with its identity settled and its row parsed. `row_json` is the row's JSON text."""
@@ -132,7 +134,7 @@ def _from_json_event(value: dict[str, Any], place: Place) -> Task:
 
 
 def _from_event(prompt: Prompt, place: Place) -> Task:
-    return Task(dataclasses.replace(prompt, row=b""), parse_row(prompt.row), prompt.row, place)
+    return Task(prompt, parse_row(prompt.row), prompt.row, place)
 
 
 def _checked(prompt: Prompt) -> Prompt:

@@ -17,8 +17,10 @@ from pydantic import BaseModel, ConfigDict
 from environments.response import Item, Response
 from schemas.errors import RolloutError
 from schemas.events import ToolCall
+from schemas.quick import quick
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class View:
     """What an agent sees of a rollout.
@@ -39,6 +41,7 @@ class View:
     failure: RolloutError | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
     """One model call. `input` None means the row's input and everything since; `params` override the row's.
@@ -57,6 +60,7 @@ class ModelRequest:
         return {**kept, **self.params}
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class CallModel:
     """Make these calls, at once when there are several; the replies go to `next` in the same order.
@@ -69,6 +73,7 @@ class CallModel:
     on_failure: Literal["end", "tell"] = "end"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class CallTools:
     """Run these calls in order on the tool worker. `may_end`: the rollout may finish before another model call."""
@@ -77,11 +82,13 @@ class CallTools:
     may_end: bool = False
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class AskEnvironment:
     """Let the environment move (`Environment.respond`)."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class CloseEnvironment:
     """Let the environment free what it holds for the rollout (`Environment.close`). `next` comes once more after it."""
@@ -102,6 +109,7 @@ class Finish:
 Action = CallModel | CallTools | AskEnvironment | CloseEnvironment | Finish
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Step:
     """An action, the items to append to the conversation before it, and the memory to keep."""

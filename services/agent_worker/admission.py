@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from typing import Any
 
-from environments.dispatch import first_state, read_task, run_seed
+from environments.dispatch import first_state, read_task, start_seed
 from environments.environment import Environment, Seed
 from environments.registry import Binding, Registry
 from schemas import codec, headers, jsontext
@@ -27,6 +27,7 @@ from schemas.errors import (
 from schemas.events import Payload, Rollout, ToolCalls, Turn
 from schemas.identity import RolloutRef
 from schemas.prompts import Task, read_prompt
+from schemas.quick import evolve
 from schemas.rows import agent_name
 from services.agent_worker.conversation import items_json, within_record
 from services.agent_worker.seen import Seen
@@ -141,7 +142,7 @@ class Admission:
         try:
             async with asyncio.timeout_at(end):
                 row = await self._tools.claims.pack(start.ref, "row", start.row.data, _INLINE_ROW)
-                return await self._seeded(replace(start, row=row), record, environment, task)
+                return await self._seeded(evolve(start, row=row), record, environment, task)
         except RolloutError as e:
             error: RolloutError = e
         except TimeoutError:
@@ -156,7 +157,7 @@ class Admission:
             return event_record(self._tools.tool_calls_topic, start.ref.key, ToolCalls(start, kind="seed"), found)
         context = self._tools.clients.context(start.ref, 0)
         seed = await self._tools.offload.submit(
-            lambda: run_seed(environment, task, context), _SEED_TIMEOUT_S, waits=iscoroutinefunction(environment.seed)
+            lambda: start_seed(environment, task, context), _SEED_TIMEOUT_S, waits=iscoroutinefunction(environment.seed)
         )
         rollout = await within_record(self._tools.claims, seeded(start, environment, seed))
         return event_record(self._tools.turns_topic, start.ref.key, Turn(rollout), found)
@@ -207,7 +208,7 @@ class Admission:
 
 def seeded(start: Rollout, environment: Environment, seed: Seed) -> Rollout:
     """The rollout as the seed begins it."""
-    return replace(
+    return evolve(
         start,
         items=items_json(seed.items),
         env_state=write_state(first_state(environment, seed)),

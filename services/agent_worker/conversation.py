@@ -9,13 +9,13 @@ turn that is too large for a record: a ghost's other words then lie under anothe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from environments.agents.agent import ModelRequest
 from environments.response import Item, Response
 from schemas import jsontext
 from schemas.events import Payload, Rollout
+from schemas.quick import evolve
 from schemas.topics import INLINE_LIMIT
 from services.runtime.claims import ClaimStore
 
@@ -66,10 +66,10 @@ async def settle(claims: ClaimStore, rollout: Rollout) -> Rollout:
         return rollout
     if len(rollout.items) > SETTLE_BYTES:
         claim = await claims.keep(rollout.ref, len(rollout.settled), rollout.items)
-        rollout = replace(rollout, settled=(*rollout.settled, claim), items=b"")
+        rollout = evolve(rollout, settled=(*rollout.settled, claim), items=b"")
     if len(rollout.row.data) > SETTLE_BYTES:
         claim = await claims.keep(rollout.ref, "row", rollout.row.data)
-        rollout = replace(rollout, row=Payload(size=claim.size, crc=claim.crc))
+        rollout = evolve(rollout, row=Payload(size=claim.size, crc=claim.crc))
     return rollout
 
 
@@ -78,7 +78,7 @@ async def within_record(claims: ClaimStore, rollout: Rollout) -> Rollout:
     if len(rollout.items) <= INLINE_LIMIT:
         return rollout
     claim = await claims.keep(rollout.ref, len(rollout.settled), rollout.items)
-    return replace(rollout, settled=(*rollout.settled, claim), items=b"")
+    return evolve(rollout, settled=(*rollout.settled, claim), items=b"")
 
 
 def frame_of(reply: Response) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from environments.agents.agent import (
@@ -26,6 +26,7 @@ from environments.agents.agent import (
     View,
 )
 from environments.dispatch import closable
+from environments.environment import Environment
 from environments.registry import Registry
 from environments.response import Response
 from environments.tools import with_tools
@@ -33,6 +34,7 @@ from environments.usage import add_usage
 from schemas import codec, headers, jsontext
 from schemas.errors import CapacityError, DataError, ModelError, RolloutError
 from schemas.events import Payload, Rollout, ToolCalls, Trajectory, Turn
+from schemas.quick import evolve, quick
 from schemas.rows import PARAMS
 from services.agent_worker.conversation import (
     frame_of,
@@ -50,6 +52,7 @@ from services.runtime.claims import ClaimStore
 from services.runtime.control import Control
 from services.runtime.event_record import event_record
 from services.runtime.failures import Failures, trace_of
+from services.runtime.pace import Pace
 from services.runtime.record import ConsumerRecord, Outgoing, Outputs
 from services.runtime.scope import Scope
 from services.runtime.standing import check_standing
@@ -74,6 +77,7 @@ class TurnTools:
     now: Callable[[], float] = time.time
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class _Open:
     """A rollout opened for its turn: its row and conversation are here. `closable` as in the agent's view."""
@@ -92,6 +96,7 @@ class TurnStep:
 
     def __init__(self, tools: TurnTools) -> None:
         self._tools = tools
+        self._pace = Pace()
 
     async def __call__(self, record: ConsumerRecord) -> Outputs:
         if self._tools.scope.excludes(record):
@@ -109,7 +114,7 @@ class TurnStep:
         self._check(rollout)
         binding = self._tools.registry.binding(rollout.environment, None)
         agent = binding.agent
-        opened = replace(await self._open(rollout), closable=closable(binding.environment))
+        opened = await self._open(rollout, binding.environment)
         step = agent.next(_view(opened), ())
         if isinstance(step.action, CallModel):
             opened, step = await self._ask(agent, opened, step.action)
@@ -120,7 +125,7 @@ class TurnStep:
         if rollout.turn >= MAX_TURNS:
             raise CapacityError(f"the rollout has made {MAX_TURNS:,} model calls", retryable=False)
 
-    async def _open(self, rollout: Rollout) -> _Open:
+    async def _open(self, rollout: Rollout, environment: Environment) -> _Open:
         row = rollout.row.data or await self._tools.claims.unpack(rollout.ref, "row", rollout.row)
         params = jsontext.loads(row)[PARAMS]
         if rollout.tools:
@@ -128,7 +133,7 @@ class TurnStep:
         settled = await settled_items(self._tools.claims, rollout) if rollout.settled else b""
         conversation = joined(input_items(params), settled, rollout.items)
         summed = jsontext.loads(rollout.usage) if rollout.usage else None
-        return _Open(rollout, row, params, conversation, summed)
+        return _Open(rollout, row, params, conversation, summed, closable=closable(environment))
 
     async def _ask(self, agent: Agent, opened: _Open, action: CallModel) -> tuple[_Open, Step]:
         """Make the model calls and ask the agent what follows."""
@@ -140,13 +145,14 @@ class TurnStep:
         except ModelError as e:
             if action.on_failure == "end":
                 raise
-            opened = replace(opened, rollout=replace(opened.rollout, turn=opened.rollout.turn + len(calls)))
-            return opened, agent.next(replace(_view(opened), failure=e), ())
+            opened = evolve(opened, rollout=evolve(opened.rollout, turn=opened.rollout.turn + len(calls)))
+            return opened, agent.next(evolve(_view(opened), failure=e), ())
+        await self._pace.enter()
         summed = opened.usage
         for reply in replies:
             summed = add_usage(summed, reply.usage)
-        rollout = replace(opened.rollout, turn=opened.rollout.turn + len(replies))
-        opened = replace(opened, rollout=rollout, usage=summed, reply=replies[-1])
+        rollout = evolve(opened.rollout, turn=opened.rollout.turn + len(replies))
+        opened = evolve(opened, rollout=rollout, usage=summed, reply=replies[-1])
         return opened, agent.next(_view(opened), replies)
 
     async def _call(self, opened: _Open, request: ModelRequest, index: int) -> Response:
@@ -172,14 +178,14 @@ class TurnStep:
         if isinstance(action, CallTools) and not action.calls:
             raise DataError(f"agent {opened.rollout.agent} asked for tools without naming one")
         rollout = await settle(self._tools.claims, opened.rollout)
-        rollout = replace(
+        rollout = evolve(
             rollout,
             items=joined(rollout.items, items_json(step.append)),
             memory=jsontext.dumps(step.memory) if step.memory else b"",
             usage=jsontext.dumps(opened.usage) if opened.usage else b"",
         )
         rollout = await within_record(self._tools.claims, rollout)
-        topic, event = self._event(replace(rollout, reply=_kept_reply(opened, step, rollout)), action)
+        topic, event = self._event(evolve(rollout, reply=_kept_reply(opened, step, rollout)), action)
         return event_record(topic, rollout.ref.key, event, headers.of(rollout.ref, *trace_of(record)))
 
     def _event(self, rollout: Rollout, action: Action) -> tuple[str, Turn | ToolCalls]:

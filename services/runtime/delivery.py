@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from schemas.quick import quick
 from services.runtime.record import Outgoing, TopicPartition
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Position:
     """How far a partition is: everything below `offset` is finished, and so is `offset + i` for each bit i of `finished`.

@@ -9,11 +9,14 @@ from typing import Final, Protocol
 import aiokafka
 from aiokafka import TopicPartition
 
+from schemas.quick import quick
+
 __all__ = ["HELD", "Answer", "ConsumerRecord", "Held", "Keeper", "Outgoing", "Outputs", "Step", "Together", "TopicPartition"]
 
 ConsumerRecord = aiokafka.ConsumerRecord[bytes, bytes]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Outgoing:
     """One record to hand on. `topic` is a full topic name (for the sink: the kind of line)."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from typing import Any
 
@@ -18,13 +18,25 @@ import structlog
 from pydantic import BaseModel
 
 from environments.context import Context
-from environments.dispatch import closable, first_state, read_task, run_close, run_respond, run_seed, run_tool
+from environments.dispatch import (
+    closable,
+    first_state,
+    read_task,
+    run_close,
+    settled,
+    start_respond,
+    start_seed,
+    start_tool,
+    then,
+)
 from environments.environment import Environment, Move, Seed
 from environments.registry import Registry
 from environments.response import Item, Response
+from environments.tools import ToolReply
 from schemas import codec, headers, jsontext
 from schemas.errors import RolloutError, RolloutTimeout, ToolError
 from schemas.events import Rollout, ToolCalls, Turn
+from schemas.quick import evolve, quick
 from schemas.topics import INLINE_LIMIT
 from services.runtime.claims import ClaimStore
 from services.runtime.clients import Clients
@@ -56,6 +68,7 @@ class ToolTools:
     now: Callable[[], float] = time.time
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class _Outcome:
     """What a turn's calls led to: items for the conversation, the new state, the end of the rollout, tools of a seed.
@@ -114,7 +127,7 @@ class ToolStep:
 
     async def _turn(self, rollout: Rollout, outcome: _Outcome, record: ConsumerRecord) -> Outgoing:
         added = b",".join(jsontext.dumps(i) for i in outcome.items)
-        rollout = replace(
+        rollout = evolve(
             rollout,
             items=b",".join(p for p in (rollout.items, added) if p),
             env_state=write_state(outcome.state),
@@ -124,11 +137,12 @@ class ToolStep:
         )
         if len(rollout.items) > INLINE_LIMIT:
             claim = await self._tools.claims.keep(rollout.ref, len(rollout.settled), rollout.items)
-            rollout = replace(rollout, settled=(*rollout.settled, claim), items=b"")
+            rollout = evolve(rollout, settled=(*rollout.settled, claim), items=b"")
         found = headers.of(rollout.ref, *trace_of(record))
         return event_record(self._tools.turns_topic, rollout.ref.key, Turn(rollout), found)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class _Work:
     """What runs in the side thread: everything of one event that is environment code."""
@@ -149,25 +163,39 @@ class _Work:
         tools = [environment.tools.get(call.name) for call in self.event.calls]
         return any(iscoroutinefunction(t.function if t else environment.call_unknown_tool) for t in tools)
 
-    async def run(self) -> _Outcome:
+    def run(self) -> _Outcome | Awaitable[_Outcome]:
+        """The outcome, at once when no part of it waits."""
         task = read_task(self.environment, self.row)
         if self.event.kind == "seed":
-            return self._seeded(await run_seed(self.environment, task, self.context))
+            return then(start_seed(self.environment, task, self.context), self._seeded)
         state = read_state(self.environment, self.event.rollout.env_state)
         if self.event.kind == "close":
-            return await self._closed(task, state)
+            return self._closed(task, state)
+        return self._or_close(task, state) if closable(self.environment) else self._answered(task, state)
+
+    async def _or_close(self, task: Any, state: BaseModel | None) -> _Outcome:
+        """The outcome; the end of the rollout when there is none."""
         try:
-            return await self._answered(task, state)
+            return await settled(self._answered(task, state))
         except Exception:
-            if closable(self.environment):
-                await self._closed(task, state)
+            await self._closed(task, state)
             raise
 
-    async def _answered(self, task: Any, state: BaseModel | None) -> _Outcome:
+    def _answered(self, task: Any, state: BaseModel | None) -> _Outcome | Awaitable[_Outcome]:
         if self.event.kind == "respond":
             turn = self._last_turn()
-            return _moved(await run_respond(self.environment, task, turn, state, self.context), turn, state)
-        replies = [await run_tool(self.environment, call, task, state, self.context) for call in self.event.calls]
+            move = start_respond(self.environment, task, turn, state, self.context)
+            return then(move, lambda made: _moved(made, turn, state))
+        return self._call(task, state, ())
+
+    def _call(self, task: Any, state: Any, before: tuple[ToolReply, ...]) -> _Outcome | Awaitable[_Outcome]:
+        """Make the calls that have no reply yet."""
+        replies = list(before)
+        for call in self.event.calls[len(before) :]:
+            reply = start_tool(self.environment, call, task, state, self.context)
+            if not isinstance(reply, ToolReply):
+                return self._await_call(task, state, tuple(replies), reply)
+            replies.append(reply)
         items = [_output(call.call_id, reply.output) for call, reply in zip(self.event.calls, replies, strict=True)]
         return _Outcome(items, state)
 
@@ -178,6 +206,11 @@ class _Work:
         except RolloutError as e:
             log.warning("not closed", rollout=self.context.rollout_id, error=str(e))
         return _Outcome((), state, done=self.event.rollout.done)
+
+    async def _await_call(
+        self, task: Any, state: Any, before: tuple[ToolReply, ...], pending: Awaitable[ToolReply]
+    ) -> _Outcome:
+        return await settled(self._call(task, state, (*before, await pending)))
 
     def _seeded(self, seed: Seed) -> _Outcome:
         return _Outcome(seed.items, first_state(self.environment, seed), tools=seed.tools)

@@ -34,6 +34,7 @@ class Writing:
         ref, source = trajectory.ref, trajectory.source
         more = [
             (headers.ENVIRONMENT, trajectory.environment.encode()),
+            headers.score_of(ref, reward),
             (headers.SOURCE, f"{source.topic}/{source.partition}/{source.offset}".encode()),
             *trace_of(record),
         ]

@@ -7,7 +7,7 @@ verdict or one `RolloutError`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from inspect import iscoroutinefunction
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from environments.context import Context
-from environments.dispatch import read_task, run_verify, run_verify_group
+from environments.dispatch import read_task, run_verify_group, settled, start_verify
 from environments.environment import Environment, Member
 from environments.registry import Registry
 from environments.response import Response
@@ -23,6 +23,7 @@ from environments.verdict import Verdict
 from schemas import jsontext
 from schemas.errors import DataError, RolloutError, RolloutTimeout, VerifierError
 from schemas.identity import RolloutRef
+from schemas.quick import quick
 from services.runtime.chance import VERIFICATION, rng_of
 from services.runtime.clients import Clients
 from services.runtime.offload import Offload
@@ -32,6 +33,7 @@ from services.verifier_worker.judge_calls import JUDGE_CALLS, Recorder
 T = TypeVar("T")
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Subject:
     """What is verified: a rollout of the variant `environment`, as the bytes that its trajectory holds."""
@@ -83,26 +85,34 @@ class Verifying:
 
     def _in_thread(self, environment: Environment, subject: Subject, row: Mapping[str, Any]) -> Awaitable[Verdict]:
         context = self.clients.context(subject.ref, VERIFICATION)
-        verify = _recorded_verdict if self.record else _verdict
+        waits = _waits(type(environment).verify)  # a plain function cannot ask a model
+        verify = _recorded_verdict if waits and self.record else _verdict
         call = partial(verify, environment, subject, row, context)
-        return self.offload.submit(call, self.timeout_s, waits=iscoroutinefunction(environment.verify))
+        return self.offload.submit(call, self.timeout_s, waits=waits)
 
     def _in_process(self, subject: Subject) -> Awaitable[Verdict]:
         assert self.clients.pool is not None
         return self.clients.pool.run(verify_in_this_process, subject, self.clients.data_dir, timeout_s=self.timeout_s)
 
 
-async def _verdict(environment: Environment, subject: Subject, row: Mapping[str, Any], context: Context) -> Verdict:
+@cache
+def _waits(verify: Callable[..., Any]) -> bool:
+    return iscoroutinefunction(verify)
+
+
+def _verdict(
+    environment: Environment, subject: Subject, row: Mapping[str, Any], context: Context
+) -> Verdict | Awaitable[Verdict]:
     task = read_task(environment, row)
     state = read_state(environment, subject.state)
     response = Response(jsontext.loads_lenient(subject.response))
-    return await run_verify(environment, task, response, state, context)
+    return start_verify(environment, task, response, state, context)
 
 
 async def _recorded_verdict(environment: Environment, subject: Subject, row: Mapping[str, Any], context: Context) -> Verdict:
     """The verdict, with the model calls that led to it among its fields."""
     recorder = Recorder(context.models)
-    verdict = await _verdict(environment, subject, row, replace(context, models=recorder))
+    verdict = await settled(_verdict(environment, subject, row, replace(context, models=recorder)))
     if recorder.calls:
         verdict.fields[JUDGE_CALLS] = recorder.calls
     return verdict
@@ -145,7 +155,7 @@ def verify_in_this_process(subject: Subject, data_dir: Path | None) -> Verdict:
     environment = _registry().binding(subject.environment, None).environment
     make_rng = partial(rng_of, subject.ref, VERIFICATION)
     context = Context(rollout_id=subject.ref.rollout_id, make_rng=make_rng, data_dir=data_dir)
-    return _loop().run_until_complete(_verdict(environment, subject, jsontext.loads(subject.row), context))
+    return _loop().run_until_complete(settled(_verdict(environment, subject, jsontext.loads(subject.row), context)))
 
 
 @cache

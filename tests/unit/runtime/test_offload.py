@@ -29,10 +29,23 @@ async def working():
         await offload.close()
 
 
+@pytest.fixture(params=["def", "async def"])
+def form(request):
+    """Makes a plain function one of the two forms in which environment code comes."""
+
+    def as_async(function):
+        async def call():
+            return function()
+
+        return call
+
+    return (lambda function: function) if request.param == "def" else as_async
+
+
 def computing(seconds):
     """Python code that holds the interpreter whenever it may."""
 
-    async def call():
+    def call():
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
             pass
@@ -41,8 +54,12 @@ def computing(seconds):
     return call
 
 
-async def quick():
+def quick():
     return threading.current_thread().name
+
+
+def waits(form):
+    return form(quick) is not quick
 
 
 async def waiting(seconds):
@@ -61,9 +78,9 @@ async def freed(offload):
     await until_held_up(offload, 0)
 
 
-async def test_a_result_and_an_error_come_back():
+async def test_a_result_and_an_error_come_back(form):
     async with working() as offload:
-        assert "test-side" in await offload.submit(quick, 5)
+        assert await offload.submit(form(quick), 5, waits=waits(form)) == ("test-waits" if waits(form) else "test-side")
 
         async def broken():
             raise KeyError("x")
@@ -90,20 +107,22 @@ async def test_what_must_not_reach_the_workers_loop_comes_as_an_error(error):
         assert await offload.submit(quick, 5)
 
 
-async def test_many_go_through_one_thread():
+async def test_many_go_through_one_thread(form):
     async with working() as offload:
-        assert len(set(await asyncio.gather(*(offload.submit(quick, 10) for _ in range(5_000))))) == 1
+        assert len(set(await asyncio.gather(*(offload.submit(form(quick), 10, waits=waits(form)) for _ in range(5_000))))) == 1
         assert offload.held_up == 0
 
 
-async def test_neighbours_of_code_that_computes_go_on():
+async def test_neighbours_of_code_that_computes_go_on(form):
     """One computes for three seconds; those that were queued behind it and those that come later are not held up."""
     async with working() as offload:
         began = time.perf_counter()
-        long = offload.submit(computing(3), 30)
-        behind = [offload.submit(quick, 30) for _ in range(50)]
+        long = offload.submit(form(computing(3)), 30, waits=waits(form))
+        behind = [offload.submit(form(quick), 30, waits=waits(form)) for _ in range(50)]
         await asyncio.wait_for(asyncio.gather(*behind), NORMAL_S)
-        await asyncio.wait_for(asyncio.gather(*(offload.submit(quick, 30) for _ in range(50))), NORMAL_S)
+        await asyncio.wait_for(
+            asyncio.gather(*(offload.submit(form(quick), 30, waits=waits(form)) for _ in range(50))), NORMAL_S
+        )
         assert time.perf_counter() - began < 3
         assert await long == "computed"
         await freed(offload)
@@ -121,28 +140,28 @@ async def test_the_workers_loop_is_not_held_up():
         assert worst < NORMAL_S / 2
 
 
-async def test_code_that_never_returns_fails_at_its_deadline_and_is_interrupted():
+async def test_code_that_never_returns_fails_at_its_deadline_and_is_interrupted(form):
     async with working() as offload:
         with pytest.raises(RolloutTimeout):
-            await asyncio.wait_for(offload.submit(computing(3_600), 0.5), 0.5 + NORMAL_S)
+            await asyncio.wait_for(offload.submit(form(computing(3_600)), 0.5, waits=waits(form)), 0.5 + NORMAL_S)
         await freed(offload)
-        assert await offload.submit(quick, 5)
+        assert await offload.submit(form(quick), 5, waits=waits(form))
 
 
-async def test_a_deadline_shorter_than_a_stall_is_an_interrupt_too():
+async def test_a_deadline_shorter_than_a_stall_is_an_interrupt_too(form):
     """The job is past its deadline before its thread counts as held up."""
     async with working() as offload:
         with pytest.raises(RolloutTimeout):
-            await offload.submit(computing(3_600), 0.01)
+            await offload.submit(form(computing(3_600)), 0.01, waits=waits(form))
         await until_held_up(offload, 1)
         await freed(offload)
-        assert await offload.submit(quick, 5)
+        assert await offload.submit(form(quick), 5, waits=waits(form))
 
 
-async def test_code_that_swallows_one_interrupt_gets_another():
+async def test_code_that_swallows_one_interrupt_gets_another(form):
     swallowed = []
 
-    async def stubborn():
+    def stubborn():
         while True:
             try:
                 while True:
@@ -154,7 +173,7 @@ async def test_code_that_swallows_one_interrupt_gets_another():
 
     async with working() as offload:
         with pytest.raises(RolloutTimeout):
-            await offload.submit(stubborn, 0.2)
+            await offload.submit(form(stubborn), 0.2, waits=waits(form))
         await freed(offload)
         assert len(swallowed) == 3
 
@@ -218,52 +237,52 @@ async def test_a_job_whose_caller_is_gone_ends():
         assert await asyncio.to_thread(ended.wait, 5)
 
 
-async def test_a_job_whose_caller_is_gone_before_it_began_never_begins():
+async def test_a_job_whose_caller_is_gone_before_it_began_never_begins(form):
     begun = []
 
-    async def call():
+    def call():
         begun.append(1)
 
     async with working() as offload:
-        long = offload.submit(computing(0.08), 30)
-        job = offload.submit(call, 30)
+        long = offload.submit(form(computing(0.08)), 30, waits=waits(form))
+        job = offload.submit(form(call), 30, waits=waits(form))
         job.cancel()
         await long
-        await offload.submit(quick, 5)
+        await offload.submit(form(quick), 5, waits=waits(form))
         assert not begun
 
 
-async def test_threads_have_a_bound(monkeypatch):
+async def test_threads_have_a_bound(monkeypatch, form):
     """Beyond it callers are told at once, and it ends when threads come back."""
     monkeypatch.setattr(module, "MAX_THREADS", 3)
     release = threading.Event()
 
-    async def blocked():
+    def blocked():
         release.wait(30)  # C code: no interrupt reaches it
 
     async with working() as offload:
         held = []
         for n in range(1, 4):
-            held.append(offload.submit(blocked, 60))
+            held.append(offload.submit(form(blocked), 60, waits=waits(form)))
             await until_held_up(offload, n)
         with pytest.raises(CapacityError, match="all 3 threads"):
-            offload.submit(blocked, 60)
+            offload.submit(form(blocked), 60, waits=waits(form))
         release.set()
         await asyncio.wait_for(asyncio.gather(*held), 10)
         await freed(offload)
-        assert await offload.submit(quick, 5)
+        assert await offload.submit(form(quick), 5, waits=waits(form))
 
 
-async def test_jobs_behind_the_last_thread_are_told_that_there_is_none(monkeypatch):
+async def test_jobs_behind_the_last_thread_are_told_that_there_is_none(monkeypatch, form):
     monkeypatch.setattr(module, "MAX_THREADS", 1)
     release = threading.Event()
 
-    async def blocked():
+    def blocked():
         release.wait(30)
 
     async with working() as offload:
-        held = offload.submit(blocked, 60)
-        behind = [offload.submit(quick, 60) for _ in range(3)]
+        held = offload.submit(form(blocked), 60, waits=waits(form))
+        behind = [offload.submit(form(quick), 60, waits=waits(form)) for _ in range(3)]
         results = await asyncio.wait_for(asyncio.gather(*behind, return_exceptions=True), 5)
         assert [type(r) for r in results] == [CapacityError] * 3
         release.set()
@@ -273,7 +292,7 @@ async def test_jobs_behind_the_last_thread_are_told_that_there_is_none(monkeypat
 async def test_closing_does_not_wait_for_a_stuck_thread():
     release = threading.Event()
 
-    async def blocked():
+    def blocked():
         release.wait(30)
 
     offload = Offload("test")

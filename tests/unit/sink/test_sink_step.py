@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from schemas import codec, headers
@@ -43,6 +43,38 @@ def test_a_scored_line_passes_byte_for_byte(make: Any) -> None:
     assert (out.topic, out.key) == (RESULTS, b"r/7-2")
     assert headers.value(out.headers, headers.ATTEMPT) == b"1"
     assert headers.value(out.headers, OFFSET) == b"4"
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # `make` is a class
+@given(
+    task=st.integers(0, 2**53),
+    rollout=st.integers(0, 2**20),
+    attempt=st.integers(0, 9),
+    reward=st.floats(allow_nan=False, allow_infinity=False),
+)
+def test_what_a_header_says_makes_the_output_that_parsing_makes(
+    make: Any, task: int, rollout: int, attempt: int, reward: float
+) -> None:
+    plain = make.scored(4, task, rollout, attempt, reward=reward)
+    ref = RolloutRef("r", "t", task, rollout, attempt)
+    told = make.record(SCORED, 4, plain.value, [*plain.headers, headers.score_of(ref, reward)])
+    assert step()(told) == step()(plain)
+    assert step()(told)[0].value is told.value
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"7-2 0", b"7-2 0 nan", b"7-2 0 x", b"7 0 1.0", b"-7-2 0 1.0", b"7-2 0 1.0 2", b"a-b c d"]
+)
+def test_a_header_that_says_nothing_is_passed_over(make: Any, said: bytes) -> None:
+    plain = make.scored(4, task=7, rollout=2)
+    assert step()(make.record(SCORED, 4, plain.value, [*plain.headers, (headers.SCORE, said)])) == step()(plain)
+
+
+@pytest.mark.parametrize("value", [b'{"reward":1.0', b"[]", b'{"reward":\n1.0}'])
+def test_a_header_does_not_make_a_line_of_what_is_none(make: Any, value: bytes) -> None:
+    said = [("rs-run", b"r"), headers.score_of(RolloutRef("r", "t", 7, 2), 1.0)]
+    bare = make.record(SCORED, 4, value, [("rs-run", b"r")])
+    assert step()(make.record(SCORED, 4, value, said)) == step()(bare)
 
 
 def test_the_key_of_a_line_is_the_key_of_its_rollout(make: Any) -> None:

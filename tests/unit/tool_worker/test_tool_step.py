@@ -79,7 +79,9 @@ async def test_a_tool_that_never_returns_is_a_timeout_and_is_gone(bench, how):
     event = await run(bench, rollout(faulty()), call())  # the worker goes on
     assert outputs(event) == [("c", '{"calls":1}')]
     await until(
-        lambda: not bench.offload.held_up and not any(h._outstanding for h in bench.offload._ready()), "all is let go", 5
+        lambda: not bench.offload.held_up and not any(getattr(h, "_outstanding", 0) for h in bench.offload._ready()),
+        "all is let go",
+        5,
     )
 
 

@@ -30,9 +30,10 @@ async def test_a_line_and_its_headers(bench):
     row = faulty(id=5)
     out = await score(bench, trajectory(row))
     assert (out.topic, out.key) == ("p.scored-rollouts", REF.task_key)
-    expected = [("rs-run", b"r"), ("rs-rollout", b"7-1"), ("rs-environment", b"faulty"), ("rs-source", b"p.prompts/1/42")]
-    assert out.headers == expected
     line = json.loads(out.value)
+    expected = [("rs-run", b"r"), ("rs-rollout", b"7-1"), ("rs-environment", b"faulty")]
+    expected += [("rs-score", f"7-1 0 {line['reward']}".encode()), ("rs-source", b"p.prompts/1/42")]
+    assert out.headers == expected
     assert list(line) == [
         "responses_create_params",
         "response",
