@@ -31,7 +31,8 @@ from services.sandbox.place import trial
 from services.sandbox.users import NOBODY
 
 API = "/v1.41"
-WORKDIR = "/tmp/work"  # noqa: S108 - inside
+SCRATCH = "/tmp"  # noqa: S108 - inside
+WORKDIR = f"{SCRATCH}/work"
 CALL_S = 60.0
 
 STREAM_HEADER = struct.Struct("!BxxxI")
@@ -48,8 +49,8 @@ ENVIRONMENT = {
     "PYTHONNOUSERSITE": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
-    "HOME": "/tmp",  # noqa: S108
-    "TMPDIR": "/tmp",  # noqa: S108
+    "HOME": SCRATCH,
+    "TMPDIR": SCRATCH,
 }
 
 
@@ -210,7 +211,7 @@ def _created(image: str, limits: Limits) -> dict[str, Any]:
             "ReadonlyRootfs": True,
             "CapDrop": ["ALL"],
             "SecurityOpt": ["no-new-privileges"],
-            "Tmpfs": {"/tmp": f"size={limits.scratch},mode=1777,exec"},  # noqa: S108
+            "Tmpfs": {SCRATCH: f"size={limits.scratch},mode=1777,exec"},
             "ShmSize": 16 << 20,
         },
     }

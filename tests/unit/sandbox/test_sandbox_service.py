@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from environments.context import PYTHON
 from schemas.errors import DataError, InfrastructureError
 from services.sandbox.backend import Exit, Launch
+from services.sandbox.bubblewrap import WORKDIR
 from services.sandbox.choice import Chosen
 from services.sandbox.kit import Kit, remove_orphans
 from services.sandbox.options import Options
@@ -54,7 +55,7 @@ async def test_programs_do_what_they_do_without_us(sandbox, name, tmp_path):
     ours = await sandbox.run([PYTHON, "main.py", "a", "b"], files=files, stdin=b"1 2 3", collect=["left.txt"])
     argv = [sys.executable, "main.py", "a", "b"]
     bare = await asyncio.to_thread(subprocess.run, argv, cwd=tmp_path, input=b"1 2 3", capture_output=True, check=False)
-    here, inside = str(tmp_path).encode(), b"/tmp/work"
+    here, inside = str(tmp_path).encode(), WORKDIR.encode()
     said = (bare.stdout.replace(here, inside), bare.stderr.replace(here, inside))
     assert (ours.returncode, ours.stdout, ours.stderr) == (bare.returncode, *said)
     assert ours.files.get("left.txt") == ((tmp_path / "left.txt").read_bytes() if name == "unflushed" else None)
