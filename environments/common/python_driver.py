@@ -156,7 +156,8 @@ class Interpreter:
             text = type(error).__name__
         if not self._tracebacks:
             return text
-        return f"{text}\nTraceback:\n{''.join(traceback.format_exception(type(error), None, error.__traceback__))}"
+        inside = error.__traceback__ and error.__traceback__.tb_next  # the first frame is ours
+        return f"{text}\nTraceback:\n{''.join(traceback.format_exception(type(error), error, inside))}"
 
     def _shorten(self, text: str) -> str:
         kept = Kept(self._output)

@@ -9,7 +9,8 @@ import argparse
 import itertools
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from environments.newton_bench.tools import PREFIX, schema
 AGENT = "newton_bench_simple_agent"
 
 _HERE = Path(__file__).parent
-_APPARATUS = _HERE / "apparatus.yaml"
 _PROMPT = Template.load("prompts/task.txt", base=_HERE)
 
 _PYTHON: dict[str, Any] = {
@@ -68,13 +68,20 @@ def prompt(module: str, system: str, *, noise: float, code: bool) -> str:
         {
             "quantity": about.quantity,
             "parameters": "\n".join(f"- {name}: {meaning}" for name, meaning in about.parameters.items()),
-            "apparatus": yaml.safe_load(_APPARATUS.read_text("utf-8"))[module][system],
+            "apparatus": _apparatus()[module][system],
             "readings": f"Readings scatter by {noise:g} of their value." if noise else "Readings are exact.",
             "tool": f"{PREFIX}{module}",
             "python": " Compute with execute_python as you like; it keeps your variables." if code else "",
             "signature": f"def {FUNCTION}({', '.join(about.parameters)}):",
         }
     )
+
+
+@cache
+def _apparatus() -> Mapping[str, Mapping[str, str]]:
+    """What is told of each apparatus, by module and system."""
+    found: Mapping[str, Mapping[str, str]] = yaml.safe_load((_HERE / "apparatus.yaml").read_text("utf-8"))
+    return found
 
 
 def rows(*, noise: float, code: bool, systems: Sequence[str] = SYSTEMS) -> Iterator[dict[str, Any]]:
