@@ -95,6 +95,7 @@ class NamedModels(Mapping[str, ModelClient]):
         found = [endpoints.policy] if endpoints.policy else []
         found += [e for e in endpoints.named.values() if e not in found]
         self._clients = [PolicyClient(endpoint) for endpoint in found]
+        self._found: dict[str, PolicyClient] = {}
 
     async def start(self) -> None:
         """Open the connection pools; connects to nothing yet."""
@@ -113,10 +114,13 @@ class NamedModels(Mapping[str, ModelClient]):
 
     def client(self, name: str) -> PolicyClient:
         """The client that answers for `name`; raises `KeyError` when none does."""
-        endpoint = self._endpoints.find(name)
-        if endpoint is None:
-            raise KeyError(name)
-        return next(c for c in self._clients if c.endpoint == endpoint)
+        found = self._found.get(name)
+        if found is None:
+            endpoint = self._endpoints.find(name)
+            if endpoint is None:
+                raise KeyError(name)
+            found = self._found[name] = next(c for c in self._clients if c.endpoint == endpoint)
+        return found
 
     def __getitem__(self, name: str) -> NamedModel:
         return NamedModel(name, self, self.client(name), judge=self._judges and name != POLICY)
