@@ -1,0 +1,1 @@
+"""Answers that the policy revises after its own criticism."""

@@ -1,0 +1,1 @@
+"""Texts that are compared word by word."""

@@ -1,0 +1,1 @@
+"""Replies that are compared with each other."""

@@ -1,0 +1,1 @@
+"""Texts that a judge compares with a reference."""

@@ -1,0 +1,1 @@
+"""Calls of tools that the rows bring."""

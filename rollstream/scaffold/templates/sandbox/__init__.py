@@ -1,0 +1,1 @@
+"""Programs that must print what is expected."""

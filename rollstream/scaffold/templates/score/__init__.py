@@ -1,0 +1,1 @@
+"""Answers that are compared with an expected one."""

@@ -1,0 +1,1 @@
+"""A notebook that lives on a tool worker."""

@@ -1,0 +1,1 @@
+"""A list that tools change."""
