@@ -99,7 +99,8 @@ class Session(Protocol):
     async def execute(self, code: str, *, timeout_s: float) -> Mapping[str, Any]:
         """Run `code`; the reply is the JSON object that the session's driver program answers.
 
-        Raises `RolloutTimeout` when it was killed for its time, `InfrastructureError` when it is gone.
+        Raises `RolloutTimeout` when it was killed for its time, `SessionEnded` when the code ended it, `InfrastructureError`
+        when the sandbox broke. The next call, after any of these, begins from what went before.
         """
         ...
 
@@ -115,9 +116,10 @@ class Sessions(Protocol):
         journal: Sequence[str] = (),
         limits: Limits = Limits(),
     ) -> Session:
-        """The rollout's session. `driver` is the source of the Python program that runs in the sandbox and answers calls.
+        """The rollout's session. `driver` is Python source that runs in the sandbox and defines `execute(code) -> dict`.
 
-        When this worker has none, or one that has executed something else than `journal`, a new one executes the journal first.
+        The driver finds `rollout` in its global `ROLLOUT`. When this worker has none, or one that has executed something else
+        than `journal`, a new one executes the journal first.
         """
         ...
 
