@@ -8,6 +8,8 @@ from typing import Any, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from environments.hub_data import HubData
+
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """All manifests are read whenever a command starts; in C that takes a tenth of the time."""
 
@@ -58,6 +60,7 @@ class Manifest(_Strict):
     license: str = "Apache-2.0"
     needs: tuple[str, ...] = ()
     extra: str | None = None
+    data: HubData | None = None
     determinism: Literal["seeded", "stochastic", "unknown"] = "unknown"
     reward: Reward | None = None
     variants: dict[str, Variant]
