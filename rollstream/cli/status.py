@@ -18,6 +18,7 @@ from rollstream.cli.common import (
     connection_of,
     load_settings,
     run_async,
+    say,
     topics_of,
 )
 
@@ -60,6 +61,10 @@ def status(
         console.print(_lag_table(lags), soft_wrap=True)
         for line in _control_lines(said):
             console.print(line, soft_wrap=True)
+    if run and not ledger.total.dispatched:
+        from rollstream.text import printable
+
+        say(f"no prompt of run {printable(run)} is in the topics of prefix {settings.topics.prefix!r}: check both")
     bad = not ledger.balanced or ledger.total.ended > ledger.total.scored
     raise typer.Exit(SOME_FAILED if check and bad else OK)
 

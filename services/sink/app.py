@@ -13,6 +13,7 @@ from services.runtime.claims import ClaimStore, claim_in_name
 from services.runtime.delivery import Delivery
 from services.runtime.record import ConsumerRecord, Outputs, TopicPartition
 from services.runtime.stage import Stage, StageSettings
+from services.runtime.sweeper import ClaimSweeper
 from services.runtime.worker import GroupDeliveries, Pipeline, Worker
 from services.sink.step import SinkStep
 
@@ -41,7 +42,7 @@ MakeTarget = Callable[[GroupDeliveries, Callable[[Exception], None]], Target]
 
 def build(pipeline: Pipeline, target: MakeTarget, claims: ClaimStore, observe: Observe | None = None) -> Worker:
     """The sink; `observe` sees every line made."""
-    worker = Worker(STAGE, pipeline)
+    worker = Worker(STAGE, pipeline, clients=[ClaimSweeper(claims)])  # it has the last word on a rollout
     step = _step(pipeline, claims)
     seen = _Observed(step, observe) if observe else step
     bounds = StageSettings(STAGE, _IN_ORDER, _TIMEOUT_S, in_order=True)
