@@ -23,5 +23,7 @@ def test_the_lag_stays_under_fifty_milliseconds_beside_math_with_code(monkeypatc
         return list(itertools.chain.from_iterable(zip(*kinds, strict=True)))
 
     monkeypatch.setattr(heavy, "trajectories", mixed)
-    found = min((uvloop.run(heavy.measure(1_000)) for _ in range(2)), key=lambda f: f["p99_ms"])
+    found = uvloop.run(heavy.measure(500))
+    if found["p99_ms"] >= 50:
+        found = uvloop.run(heavy.measure(500))
     assert found["p99_ms"] < 50
