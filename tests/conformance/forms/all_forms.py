@@ -7,6 +7,7 @@ from tests.conformance.forms.code_server import ScriptedServer
 from tests.conformance.forms.data import Data
 from tests.conformance.forms.experiments import Experiments
 from tests.conformance.forms.form import Form
+from tests.conformance.forms.groups import Groups
 from tests.conformance.forms.judge import Judge
 from tests.conformance.forms.pages import ScriptedPages
 from tests.conformance.forms.programs import Programs
@@ -26,6 +27,7 @@ _BESIDE_SCORING: tuple[Form, ...] = (
     ScriptedPages(),
     ScriptedServer(),
     PlayedAgent(),
+    Groups(),
 )
 
 FORMS: tuple[Form, ...] = (*_BESIDE_SCORING, Scoring(frozenset().union(*(f.expected_keys for f in _BESIDE_SCORING))))

@@ -57,6 +57,10 @@ class Form:
         """The response to score when the case does not give it, or None."""
         return None
 
+    def outcome(self, case: Case, harness: EnvironmentHarness) -> Outcome | None:
+        """How a case ends that is about something else than one rollout, or None. It may raise a `RolloutError`."""
+        return None
+
     def check(self, case: Case, harness: EnvironmentHarness, outcome: Outcome) -> list[str]:
         """What differs from the case once the rollout is scored."""
         return []

@@ -50,8 +50,9 @@ class ScriptedJudge:
         self.calls: list[Call] = []
         self._left = list(entries or ())
 
-    async def create(self, params: Mapping[str, Any]) -> Response:
-        call = Call(purpose(), params)
+    async def create(self, params: Mapping[str, Any], asked_for: str | None = None) -> Response:
+        """`asked_for` stands for the call's purpose where a form has another name for it."""
+        call = Call(purpose() if asked_for is None else asked_for, params)
         self.calls.append(call)
         if self._away:
             raise JudgeError("there is no judge")

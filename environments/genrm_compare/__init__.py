@@ -1,0 +1,1 @@
+"""Sibling answers compared pairwise by a generative reward model."""
