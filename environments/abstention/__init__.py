@@ -1,0 +1,1 @@
+"""Closed-book questions: better say that one does not know than guess."""
