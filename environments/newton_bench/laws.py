@@ -190,7 +190,7 @@ class Law:
     module: modules.Module
     expression: str
     _value: Callable[..., float]
-    _silent: Callable[..., bool]
+    _silent: Callable[..., float]
 
     def __call__(self, *arguments: float) -> float:
         if self._silent(*arguments):

@@ -135,7 +135,7 @@ def modes(law: Law, system: str, given: Given, noise: Noise) -> Any:
     if system == "simple_system":
         at = given["probe_frequency"]
         return {"spectral_radiance": f"{noise.on(law(at, temperature) * at**3, RADIANCE):.12e}"}
-    from scipy.integrate import quad
+    from scipy.integrate import quad  # type: ignore[import-untyped]
 
     center, half = given["center_frequency"], given["bandwidth"] / 2
     power, _ = quad(lambda w: law(w, temperature) * w**3, center - half, center + half, limit=100)

@@ -11,11 +11,15 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from environments.context import PYTHON, Context, Limits, SandboxResult
 from environments.newton_bench.laws import law_of
 from environments.newton_bench.modules import MODULES, Range
 from schemas.errors import InfrastructureError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 POINTS = 5_000
 _PROGRAM = Path(__file__).with_name("submission.py")
@@ -78,8 +82,7 @@ def make_test(hidden: Hidden, seed: int) -> Test:
     import numpy as np
 
     numbers = np.random.RandomState(seed)
-    columns = [_column(numbers, where) for where in MODULES[hidden.module].ranges]
-    rows = np.column_stack(columns)
+    rows = np.column_stack([_column(numbers, where) for where in MODULES[hidden.module].ranges])
     law = law_of(hidden.module, hidden.difficulty, hidden.version)
     return Test(rows.tobytes(), [float(law(*row)) for row in rows.tolist()])
 
@@ -96,13 +99,12 @@ def compare(values: bytes, truth: Sequence[float]) -> Measured:
     return Measured(rmsle, gaps=gaps)
 
 
-def _column(numbers: object, where: Range) -> object:
+def _column(numbers: np.random.RandomState, where: Range) -> np.ndarray[Any, np.dtype[np.float64]]:
     import numpy as np
 
-    draw = numbers.uniform  # type: ignore[attr-defined]  # a RandomState; numpy is an extra
     if where.log:
-        return np.exp(draw(np.log(where.low), np.log(where.high), POINTS))
-    return draw(where.low, where.high, POINTS)
+        return np.exp(numbers.uniform(np.log(where.low), np.log(where.high), POINTS))
+    return numbers.uniform(where.low, where.high, POINTS)
 
 
 def _error(ended: SandboxResult, word: bytes) -> str | None:

@@ -52,8 +52,8 @@ def charges(law: Law, system: str, given: Given, noise: Noise) -> Any:
         return noise.on(law(q1, q2, distance), FORCE)
     count, step = _steps(given)
     if count <= 0:
-        more = {} if system == "simple_system" else {"kinetic_energy": []}
-        return {"time": [], "position": [], "velocity": [], **more}
+        names = ("time", "position", "velocity", *(() if system == "simple_system" else ("kinetic_energy",)))
+        return {name: [] for name in names}
     speeds = _driven_off(law, given, count, step)
     time = _times(count, step)
     if system == "simple_system":
