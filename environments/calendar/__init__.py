@@ -1,0 +1,1 @@
+"""A calendar kept through a conversation, as a JSON list."""
