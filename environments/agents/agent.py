@@ -29,6 +29,7 @@ class View:
     its last step, `items()` parses the conversation after the row's own input, `state()` what the environment keeps of it
     (its `State`, as JSON). `done`: the environment has ended it. `closable`: the environment may hold something that
     `CloseEnvironment` frees. `failure`: why the model calls just asked for gave no replies (`CallModel.on_failure`).
+    `now`: the time, in seconds since the epoch.
     """
 
     params: Mapping[str, Any]
@@ -39,6 +40,7 @@ class View:
     state: Callable[[], Mapping[str, Any]] = dict
     closable: bool = False
     failure: RolloutError | None = None
+    now: float = 0.0
 
 
 @quick
@@ -46,13 +48,15 @@ class View:
 class ModelRequest:
     """One model call. `input` None means the row's input and everything since; `params` override the row's.
 
-    `keep` names the parameters of the row that are sent at all; None sends every one.
+    `keep` names the parameters of the row that are sent at all; None sends every one. `timeout_s` bounds the call; without it
+    the endpoint's own timeouts and the rollout's deadline do.
     """
 
     input: Sequence[Item] | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
     model: str = "policy"
     keep: frozenset[str] | None = None
+    timeout_s: float | None = None
 
     def params_over(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """The parameters of the call but its input, over those of the `row`."""
@@ -65,8 +69,9 @@ class ModelRequest:
 class CallModel:
     """Make these calls, at once when there are several; the replies go to `next` in the same order.
 
-    `on_failure`: a call that fails past its retries ends the rollout (class `model`), or `next` is told: it gets no replies
-    and finds the error as `view.failure`, which it may raise. Calls that failed count as made.
+    `on_failure`: a call that fails past its retries or its time ends the rollout (class `model` or `timeout`), or `next` is
+    told: it gets no replies and finds the error as `view.failure`, which it may raise. Calls that failed count as made. When
+    it was the rollout's own deadline that passed, the rollout ends in any case.
     """
 
     requests: tuple[ModelRequest, ...] = (ModelRequest(),)

@@ -7,7 +7,8 @@ every step, as it does in the events.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from environments.agents.agent import (
@@ -26,7 +27,7 @@ from environments.response import Item, Response
 from environments.testing import EnvironmentHarness, ScriptedModel
 from environments.tools import with_tools
 from environments.usage import add_usage
-from schemas.errors import ModelError
+from schemas.errors import ModelError, RolloutError, RolloutTimeout
 from schemas.rows import PARAMS
 
 MAX_STEPS = 1_000
@@ -39,18 +40,24 @@ class Play:
     `result` are the fields that the agent adds to the result line.
 
     The harness must have been seeded; its items and tools are part of the rollout. `models` are scripted models by name,
-    `policy` among them.
+    `policy` among them. `now` is the clock that the agent sees.
     """
 
-    def __init__(self, agent: Agent, harness: EnvironmentHarness, models: Mapping[str, ScriptedModel]) -> None:
-        self.agent, self.harness, self.models = agent, harness, models
+    def __init__(
+        self,
+        agent: Agent,
+        harness: EnvironmentHarness,
+        models: Mapping[str, ScriptedModel],
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.agent, self.harness, self.models, self.now = agent, harness, models, now
         self.params = with_tools(harness.row[PARAMS], harness.seeded.tools)
         self.items: list[Item] = list(harness.seeded.items)
         self.requests: list[Mapping[str, Any]] = []
         self.usage: dict[str, Any] | None = None
         self.last: Response | None = None
         self.done = False
-        self.failure: ModelError | None = None
+        self.failure: RolloutError | None = None
         self.result: Mapping[str, Any] = {}
 
     def run(self) -> dict[str, Any]:
@@ -78,6 +85,7 @@ class Play:
             state=lambda: json.loads(self.harness.state_json or "{}"),
             closable=closable(self.harness.environment),
             failure=self.failure,
+            now=self.now(),
         )
 
     def _do(self, action: Action) -> Sequence[Response]:
@@ -98,7 +106,7 @@ class Play:
     def _replies(self, action: CallModel) -> Sequence[Response]:
         try:
             return [self._ask(r) for r in action.requests]
-        except ModelError as e:
+        except (ModelError, RolloutTimeout) as e:
             if action.on_failure == "end":
                 raise
             self.failure = e

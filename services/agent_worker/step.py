@@ -32,7 +32,7 @@ from environments.response import Response
 from environments.tools import with_tools
 from environments.usage import add_usage
 from schemas import codec, headers, jsontext
-from schemas.errors import CapacityError, DataError, ModelError, RolloutError
+from schemas.errors import CapacityError, DataError, ModelError, RolloutError, RolloutTimeout
 from schemas.events import Payload, Rollout, ToolCalls, Trajectory, Turn
 from schemas.quick import evolve, quick
 from schemas.rows import PARAMS
@@ -115,7 +115,7 @@ class TurnStep:
         binding = self._tools.registry.binding(rollout.environment, None)
         agent = binding.agent
         opened = await self._open(rollout, binding.environment)
-        step = agent.next(_view(opened), ())
+        step = agent.next(self._view(opened), ())
         if isinstance(step.action, CallModel):
             opened, step = await self._ask(agent, opened, step.action)
         return await self._hand_on(opened, step, record)
@@ -142,18 +142,18 @@ class TurnStep:
         calls = [self._call(opened, request, i) for i, request in enumerate(action.requests)]
         try:
             replies = [await calls[0]] if len(calls) == 1 else await _together(calls)
-        except ModelError as e:
-            if action.on_failure == "end":
+        except (ModelError, RolloutTimeout) as e:
+            if action.on_failure == "end" or self._is_late(opened.rollout):
                 raise
             opened = evolve(opened, rollout=evolve(opened.rollout, turn=opened.rollout.turn + len(calls)))
-            return opened, agent.next(evolve(_view(opened), failure=e), ())
+            return opened, agent.next(evolve(self._view(opened), failure=e), ())
         await self._pace.enter()
         summed = opened.usage
         for reply in replies:
             summed = add_usage(summed, reply.usage)
         rollout = evolve(opened.rollout, turn=opened.rollout.turn + len(replies))
         opened = evolve(opened, rollout=rollout, usage=summed, reply=replies[-1])
-        return opened, agent.next(_view(opened), replies)
+        return opened, agent.next(self._view(opened), replies)
 
     async def _call(self, opened: _Open, request: ModelRequest, index: int) -> Response:
         client = self._tools.models.get(request.model)
@@ -162,14 +162,31 @@ class TurnStep:
         rollout = opened.rollout
         body = request_body(request, opened.params, opened.conversation, client.endpoint.name)
         key = f"{rollout.ref.run_id}/{rollout.ref.rollout_id}/{rollout.turn}.{index}"
-        reply = await client.create(body, idempotency_key=key, deadline=self._deadline(rollout))
+        reply = await client.create(body, idempotency_key=key, deadline=self._deadline(rollout, request.timeout_s))
         return Response(reply.body)
 
-    def _deadline(self, rollout: Rollout) -> float | None:
-        """The rollout's deadline as loop time."""
-        if not rollout.deadline_ms:
-            return None
-        return asyncio.get_running_loop().time() + rollout.deadline_ms / 1000 - self._tools.now()
+    def _deadline(self, rollout: Rollout, timeout_s: float | None) -> float | None:
+        """When a call must end, as loop time: its own bound or the rollout's, whichever is earlier."""
+        bounds = [] if timeout_s is None else [timeout_s]
+        if rollout.deadline_ms:
+            bounds.append(rollout.deadline_ms / 1000 - self._tools.now())
+        return asyncio.get_running_loop().time() + min(bounds) if bounds else None
+
+    def _is_late(self, rollout: Rollout) -> bool:
+        return bool(rollout.deadline_ms) and self._tools.now() * 1000 >= rollout.deadline_ms
+
+    def _view(self, opened: _Open) -> View:
+        rollout = opened.rollout
+        return View(
+            params=opened.params,
+            turn=rollout.turn,
+            memory=jsontext.loads(rollout.memory) if rollout.memory else {},
+            items=lambda: _items(opened),
+            done=rollout.done,
+            state=lambda: jsontext.loads_lenient(rollout.env_state) if rollout.env_state else {},
+            closable=opened.closable,
+            now=self._tools.now(),
+        )
 
     async def _hand_on(self, opened: _Open, step: Step, record: ConsumerRecord) -> Outgoing:
         action = step.action
@@ -227,19 +244,6 @@ class TurnStep:
         body["usage"] = opened.usage
         body.update(action.fields)
         return jsontext.dumps(body)
-
-
-def _view(opened: _Open) -> View:
-    rollout = opened.rollout
-    return View(
-        params=opened.params,
-        turn=rollout.turn,
-        memory=jsontext.loads(rollout.memory) if rollout.memory else {},
-        items=lambda: _items(opened),
-        done=rollout.done,
-        state=lambda: jsontext.loads_lenient(rollout.env_state) if rollout.env_state else {},
-        closable=opened.closable,
-    )
 
 
 def _items(opened: _Open) -> Sequence[Mapping[str, Any]]:
