@@ -30,6 +30,10 @@ _AGENTS = {
     "proof_refinement_agent": "environments.agents.proof_refinement:ProofRefinement",
     "aviary_agent": "environments.agents.aviary_agent:AviaryAgent",
     "gymnasium_agent": "environments.agents.gymnasium_agent:GymnasiumAgent",
+    "orchestrator_agent": "environments.agents.orchestrator:Orchestrator",
+    "parallel_thinking_agent": "environments.agents.parallel_thinking:ParallelThinking",
+    "reflection_agent": "environments.agents.reflection:Reflection",
+    "rewoo_agent": "environments.agents.rewoo:Rewoo",
 }
 
 
