@@ -16,6 +16,7 @@ from pathlib import Path
 import yaml
 from pydantic import ValidationError
 
+from environments.extras import OURS
 from environments.manifest import Manifest, load_manifest
 from schemas.rows import describe
 
@@ -24,11 +25,15 @@ ENTRY_POINTS = "rollstream.environments"
 
 @dataclass(frozen=True)
 class Entry:
-    """One environment: its manifest, its folder, and the package whose module `environment` holds its class."""
+    """One environment: its manifest, its folder, and the package whose module `environment` holds its class.
+
+    `distribution` is what was installed to have it; its extras are the environment's.
+    """
 
     manifest: Manifest
     folder: Path
     package: str
+    distribution: str = OURS
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ def _built_in(root: Path) -> Iterator[Entry | Broken]:
 
 def _registered() -> Iterable[Entry | Broken]:
     points = sorted(metadata.entry_points(group=ENTRY_POINTS), key=lambda p: (p.name, p.value))
-    return [_read(p.name, p.value, partial(_folder_of, p.value)) for p in points]
+    return [_read(p.name, p.value, partial(_folder_of, p.value), p.dist.name if p.dist else p.name) for p in points]
 
 
 def _folder_of(package: str) -> Path:
@@ -89,10 +94,10 @@ def _folder_of(package: str) -> Path:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
-def _read(name: str, package: str, folder_of: Callable[[], Path]) -> Entry | Broken:
+def _read(name: str, package: str, folder_of: Callable[[], Path], distribution: str = OURS) -> Entry | Broken:
     try:
         folder = folder_of()
-        return Entry(load_manifest(folder), folder, package)
+        return Entry(load_manifest(folder), folder, package, distribution)
     except ValidationError as e:
         return Broken(name, package, describe(e, "config.yaml"))
     except yaml.YAMLError as e:

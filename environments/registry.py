@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from environments.agents.agent import Agent
 from environments.discovery import Broken, Entry, discover
 from environments.environment import Environment
+from environments.extras import lacking
 from environments.manifest import Variant
 from schemas.errors import DataError
 from schemas.rows import describe
@@ -30,9 +31,12 @@ _AGENTS = {
     "proof_refinement_agent": "environments.agents.proof_refinement:ProofRefinement",
     "aviary_agent": "environments.agents.aviary_agent:AviaryAgent",
     "gymnasium_agent": "environments.agents.gymnasium_agent:GymnasiumAgent",
+    "dialogue_agent": "environments.agents.dialogue_agent:DialogueAgent",
+    "finance_agent": "environments.agents.finance_agent:FinanceAgent",
     "orchestrator_agent": "environments.agents.orchestrator:Orchestrator",
     "parallel_thinking_agent": "environments.agents.parallel_thinking:ParallelThinking",
     "reflection_agent": "environments.agents.reflection:Reflection",
+    "remote_agent": "environments.agents.remote_agent:RemoteAgent",
     "rewoo_agent": "environments.agents.rewoo:Rewoo",
 }
 
@@ -161,6 +165,9 @@ def make_agent(variant: Variant) -> Agent:
 def _bound(entry: Entry, variant: str) -> Binding | DataError:
     """The binding, or why there is none; kept, so that a broken package is not imported again for every rollout."""
     block = entry.manifest.variants[variant]
+    lack = lacking(entry.distribution, entry.manifest.extra)
+    if lack:
+        return DataError(f"environment {variant!r} cannot be used: {lack}")
     try:
         return Binding(variant, make_environment(entry, block), make_agent(block), block.agent.name)
     except ValidationError as e:
