@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollstream.cli.common import UsageError, add, flowing, say
+from rollstream.cli.environment_check import check
 from rollstream.cli.environment_fetch import fetch
 
 if TYPE_CHECKING:
@@ -84,4 +85,5 @@ def _with_kinds() -> None:
 
 _with_kinds()
 add(app, new)
+add(app, check)
 add(app, fetch)
