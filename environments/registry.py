@@ -33,9 +33,12 @@ _AGENTS = {
     "gymnasium_agent": "environments.agents.gymnasium_agent:GymnasiumAgent",
     "dialogue_agent": "environments.agents.dialogue_agent:DialogueAgent",
     "finance_agent": "environments.agents.finance_agent:FinanceAgent",
+    "dialogue_agent": "environments.agents.dialogue_agent:DialogueAgent",
+    "finance_agent": "environments.agents.finance_agent:FinanceAgent",
     "orchestrator_agent": "environments.agents.orchestrator:Orchestrator",
     "parallel_thinking_agent": "environments.agents.parallel_thinking:ParallelThinking",
     "reflection_agent": "environments.agents.reflection:Reflection",
+    "remote_agent": "environments.agents.remote_agent:RemoteAgent",
     "remote_agent": "environments.agents.remote_agent:RemoteAgent",
     "rewoo_agent": "environments.agents.rewoo:Rewoo",
 }

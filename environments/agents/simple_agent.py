@@ -35,7 +35,7 @@ class SimpleAgent(Agent):
 
     def _after(self, view: View, reply: Response) -> Step:
         output = reply.output
-        calls = tuple(_tool_call(i) for i in output if i.get("type") == "function_call")
+        calls = tuple(tool_call(i) for i in output if i.get("type") == "function_call")
         if reply.incomplete_reason is not None:
             return Step(Finish(), output)
         if calls:
@@ -49,7 +49,8 @@ class SimpleAgent(Agent):
         return bool(self.config.max_steps) and turn >= self.config.max_steps
 
 
-def _tool_call(item: Item) -> ToolCall:
+def tool_call(item: Item) -> ToolCall:
+    """The call in a `function_call` item; what is no text is an empty one."""
     return ToolCall(_text(item.get("call_id")), _text(item.get("name")), _text(item.get("arguments")))
 
 
