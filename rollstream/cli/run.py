@@ -23,10 +23,10 @@ from rollstream.cli.common import (
     quiet_logs,
     say,
 )
+from rollstream.runner.early import EarlySignals
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from rollstream.runner.plan import RunRequest
     from rollstream.runner.run import Report
     from rollstream.settings import Settings
 
@@ -80,30 +80,33 @@ def run(  # noqa: PLR0917 - the flags of a command
 
     Exit code 0 when every rollout was scored, 3 when some failed, 130 when the run was stopped.
     """
-    import uvloop
-    from rich.console import Console
-
-    from rollstream.runner.display import Display
-    from rollstream.runner.plan import RunRequest
-    from rollstream.runner.run import RunError, RunStopped
-    from rollstream.runner.run import run as run_pipeline
-
     if bool(environment) == bool(input_file) and not (environment and input_file and len(environment) == 1):
         raise UsageError("name what to run: --environment NAME (repeatable) or --input FILE (with one --environment at most)")
     if output.is_dir():
         raise UsageError(f"--output {output} is a directory; name the results file in it, such as {output / 'rollouts.jsonl'}")
-    settings = _settings(bootstrap_servers, prefix, config, assignments, model, concurrency)
-    request = RunRequest(output, tuple(environment or ()), input_file, repeats, limit, resume, strict)
-    console = Console(stderr=True, highlight=False)
+    with EarlySignals.kept() as early:
+        from rollstream.runner.plan import RunRequest
+
+        settings = _settings(bootstrap_servers, prefix, config, assignments, model, concurrency)
+        report = _run(RunRequest(output, tuple(environment or ()), input_file, repeats, limit, resume, strict), settings, early)
+    _show(report, settings)
+    raise typer.Exit(_exit_code(report))
+
+
+def _run(request: RunRequest, settings: Settings, early: EarlySignals) -> Report:
+    import uvloop
+    from rich.console import Console
+
+    from rollstream.runner.display import Display
+    from rollstream.runner.run import RunError, RunStopped, run
+
     quiet_logs()
     try:
-        report = uvloop.run(run_pipeline(request, settings, Display(console)))
+        return uvloop.run(run(request, settings, Display(Console(stderr=True, highlight=False)), early))
     except RunError as e:
         raise UsageError(str(e)) from e
     except RunStopped as e:
         fail(str(e), STOPPED)
-    _show(report, Console(highlight=False), settings)
-    raise typer.Exit(_exit_code(report))
 
 
 def _settings(
@@ -142,11 +145,14 @@ def _model(text: str) -> dict[str, Any]:
     return {"model__url": endpoint.base_url, "model__name": endpoint.name}
 
 
-def _show(report: Report, console: Console, settings: Settings) -> None:
+def _show(report: Report, settings: Settings) -> None:
+    from rich.console import Console
+
     from environments.registry import Registry
     from rollstream.runner.display import results_table
     from rollstream.text import printable
 
+    console = Console(highlight=False)
     for problem in report.problems[:_SHOWN]:
         say(str(problem))
     if len(report.problems) > _SHOWN:

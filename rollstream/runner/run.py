@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import signal
 from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -33,6 +32,7 @@ from rollstream.runner import local
 from rollstream.runner.assembly import topics_of, topics_ready
 from rollstream.runner.dispatch import Dispatch, dispatch, dispatched, refuse
 from rollstream.runner.display import Display
+from rollstream.runner.early import STOPPING, EarlySignals
 from rollstream.runner.local import LocalPipeline, RunSink, local_pipeline
 from rollstream.runner.plan import RunRequest, open_rows
 from rollstream.runner.watch import Watch
@@ -101,13 +101,17 @@ class _Prepared:
     draft: Path | None = None
 
 
-async def run(request: RunRequest, settings: Settings, display: Display) -> Report:
+async def run(request: RunRequest, settings: Settings, display: Display, early: EarlySignals | None = None) -> Report:
     """Run until every rollout has ended or the run is stopped (SIGINT or SIGTERM; twice stops at once).
+
+    `early` knows whether a signal came before this was called, which stops the run as well.
 
     Raises `RunError` when it cannot start, `RunStopped` when it is stopped before it has started, and what the broker, the
     topics and the files raise.
     """
     stop = _Stop.on_signals()
+    if early is not None and early.came:
+        stop.asked.set()
     registry = Registry.load()
     paths = RunPaths.of(request.output)
     async with AsyncExitStack() as stack:
@@ -353,7 +357,7 @@ class _Stop:
         def notice() -> None:
             (stop.now if stop.asked.is_set() else stop.asked).set()
 
-        for number in _SIGNALS:
+        for number in STOPPING:
             asyncio.get_running_loop().add_signal_handler(number, notice)
         return stop
 
@@ -371,8 +375,5 @@ class _Stop:
 
     def release(self) -> None:
         """Let signals do again what they always do."""
-        for number in _SIGNALS:
+        for number in STOPPING:
             asyncio.get_running_loop().remove_signal_handler(number)
-
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
