@@ -1,4 +1,4 @@
-"""Packages that only one environment needs: an extra named as the environment.
+"""What environment code calls before it imports packages of its extra (`environments.extras` knows what an extra asks for).
 
 Invariant: a missing one is said with the commands that install it, and only that environment is affected.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import cache
 from importlib.util import find_spec
 
+from environments.extras import OURS, install_command
 from schemas.errors import InfrastructureError
 
 
@@ -17,8 +18,7 @@ def lacking(extra: str, modules: tuple[str, ...]) -> str | None:
     missing = [name for name in modules if find_spec(name) is None]
     if not missing:
         return None
-    how = f"pip install 'rollstream[{extra}]' (or, in a checkout, uv sync --extra {extra})"
-    return f"{extra} needs {', '.join(missing)}, not installed here: {how}"
+    return f"{extra} needs {', '.join(missing)}, not installed here: {install_command(OURS, extra)}"
 
 
 def require(extra: str, *modules: str) -> None:
