@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -12,10 +13,16 @@ from tests.conformance import agents, running
 from tests.conformance.cases import NOWHERE, Case, directory, load
 from tests.conformance.forms import running_code
 
+_MISSING = "conformance-missing"
+_FINAL = ("passed", "failed", "skipped")  # one more: "rerun"
+
 
 @dataclass(eq=False)  # plugins are compared by identity
 class Tally:
-    """Results by subject, as the reports come in. `missing` counts the cases of what the project does not have."""
+    """Results by subject, as the reports come in. `missing` counts the cases of what the project does not have.
+
+    When several processes run the tests, each hands its `missing`, found while collecting, to the one that has the reports.
+    """
 
     passed: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
@@ -24,8 +31,17 @@ class Tally:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         subject = dict(report.user_properties).get("conformance")
-        if subject is not None and (report.when == "call" or report.failed):
+        if subject is not None and (report.when == "call" or report.failed) and report.outcome in _FINAL:
             self._count(str(subject), report)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        output = getattr(session.config, "workeroutput", None)
+        if output is not None:
+            output[_MISSING] = dict(self.missing)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self.missing |= Counter(getattr(node, "workeroutput", {}).get(_MISSING, {}))  # all collect the same
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self.passed or self.failed or self.skipped:
@@ -47,7 +63,7 @@ class Tally:
 
     def _count(self, subject: str, report: pytest.TestReport) -> None:
         if report.skipped:
-            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple | list) else str(report.longrepr)
             self.skipped[subject][reason.removeprefix("Skipped: ")] += 1
         else:
             (self.passed if report.passed else self.failed)[subject] += 1

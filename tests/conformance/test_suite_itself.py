@@ -190,12 +190,14 @@ def test_a_line_that_is_no_case_is_named(tmp_path: Path) -> None:
         list(cases.load(tmp_path))
 
 
-def test_the_run_ends_with_the_table(tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_the_run_ends_with_the_table(tmp_path: Path, processes: str) -> None:
     lines = [WEATHER, {**WEATHER, "id": "w/2", "expected": {"reward": 0.5}}, {**WEATHER, "id": "w/3", "moon_phase": []}]
     (tmp_path / "example_single_tool_call.jsonl").write_text("".join(json.dumps(c) + "\n" for c in lines), "utf-8")
     (tmp_path / "unheard_of.jsonl").write_text(json.dumps({"id": "u/1", "expected": {}}) + "\n", "utf-8")
+    options = ["-n", processes, "--reruns", "1", "--tb", "native", "-p", "no:cacheprovider"]
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "tests/conformance/test_conformance.py"],
+        [sys.executable, "-m", "pytest", *options, "tests/conformance/test_conformance.py"],
         cwd=Path(__file__).parents[2],
         env={**os.environ, "CONFORMANCE_DIR": str(tmp_path)},
         capture_output=True,
@@ -208,3 +210,5 @@ def test_the_run_ends_with_the_table(tmp_path: Path) -> None:
     assert "environment passed failed skipped" in lines_of_table
     assert "example_single_tool_call 1 1 1 (1 × no form for moon_phase)" in lines_of_table
     assert "unheard_of missing (1 cases)" in lines_of_table
+    assert "w/2" in run.stdout
+    assert "pluggy" not in run.stdout.partition("= FAILURES =")[2], "frames of pytest around the test's own"

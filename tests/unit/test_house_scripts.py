@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ["quickstart", "check", ".ci/run", "scripts/bootstrap.sh", "scripts/sandbox.sh"]
+PYTEST = "pytest -m not slow -n auto --dist worksteal --reruns 1 --tb native"
 PARTS = ["lint", "types", "unit", "integration", "conformance", "chaos", "slow"]
 
 
@@ -73,8 +74,15 @@ def test_check_runs_everything_and_the_tests_last(machine):
         "run --no-sync ruff check .",
         "run --no-sync ruff format --check .",
         "run --no-sync mypy",
-        "run --no-sync pytest -m not slow --reruns 1 --tb native",
+        f"run --no-sync {PYTEST}",
     ]
+
+
+def test_check_keeps_compiled_code_with_the_environment(machine):
+    log = f'echo "${{PYTHONDONTWRITEBYTECODE-unset}} $PYTHONPYCACHEPREFIX" >>"{machine.log}"'
+    machine.program("uv", f'[ "$1" = --version ] && echo "uv 0.9.1" && exit\n{log}')
+    assert machine.run("./check", "unit", PYTHONDONTWRITEBYTECODE="1").returncode == 0
+    assert set(machine.calls()) == {f"unset {machine.project}/.venv/bytecode"}
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -91,7 +99,7 @@ def test_check_passes_options_to_pytest(machine):
     machine.run("./check", "unit", "-k", "claims")
     machine.run("./check", "-x")
     assert machine.calls()[1].endswith("-k claims")
-    assert machine.calls()[-1] == "run --no-sync pytest -m not slow --reruns 1 --tb native -x"
+    assert machine.calls()[-1] == f"run --no-sync {PYTEST} -x"
 
 
 @pytest.mark.parametrize(
