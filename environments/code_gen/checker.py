@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import py_compile
 import secrets
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +115,9 @@ def _program() -> Mapping[str, bytes]:
     found = {"main.py": _MAIN, **parents}
     for path in Path(__file__).with_name("checking").glob("*.py"):
         name = f"{_PACKAGE}/{path.name}"
-        found |= {name: path.read_bytes(), cache_from_source(name): _compiled(path, name)}
+        # Not importlib's `cache_from_source`: it names a place in our PYTHONPYCACHEPREFIX, which the sandbox has not.
+        compiled = f"{_PACKAGE}/__pycache__/{path.stem}.{sys.implementation.cache_tag}.pyc"
+        found |= {name: path.read_bytes(), compiled: _compiled(path, name)}
     return found
 
 

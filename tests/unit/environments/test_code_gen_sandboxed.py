@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from environments.code_gen import checker
 from environments.code_gen.checker import Checking, HiddenTests, Report, check
 from schemas.errors import InfrastructureError
 from services.sandbox.sandbox import SandboxService
@@ -88,6 +91,14 @@ def checked(runner: asyncio.Runner, sandbox: SandboxService, code: str, **checki
 
 def test_a_right_program_passes(runner: asyncio.Runner, sandbox: SandboxService) -> None:
     assert checked(runner, sandbox, "print(int(input()) + 25818)").result == (True,)
+
+
+def test_it_passes_where_python_keeps_compiled_code_in_one_place(
+    runner: asyncio.Runner, sandbox: SandboxService, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path))
+    monkeypatch.setattr(checker, "_program", checker._program.__wrapped__)  # made anew, and not kept
+    test_a_right_program_passes(runner, sandbox)
 
 
 def test_no_descriptor_of_another_process_can_be_opened(runner: asyncio.Runner, sandbox: SandboxService) -> None:
