@@ -1,4 +1,6 @@
-"""A scripted server that speaks the OpenAI Responses API. It is a script, not a model: it has learnt nothing.
+"""A scripted server that speaks the OpenAI Responses API, Chat Completions too.
+
+It is a script, not a model: it has learnt nothing.
 
 For a first run without a key, for tests and for benchmarks. Read `script` for what it answers, `server` for how it is
 served, `fault` for how it can misbehave on purpose. `python -m rollstream.scripted` serves it from a process of its own.

@@ -55,7 +55,8 @@ class Options(BaseModel):
     `slow_fraction` of the requests, chosen by their hash, take `slow_factor` times as long. `pad_bytes` is filler in the
     final message, `turn_bytes` filler in each turn that calls tools. `tool_turns`: turns with tool calls before the final
     message; None means one per tool that the request offers. `vary_by_key`: let the idempotency key into the hash, so
-    that rollouts of one task differ. `seed` changes every choice.
+    that rollouts of one task differ. `seed` changes every choice. In chat completions, `reasoning` puts a thought into the
+    text or beside it, and `token_fields` puts the three fields of platform.md A4 on the message.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -67,6 +68,8 @@ class Options(BaseModel):
     turn_bytes: Annotated[int, Field(ge=0, le=1 << 28)] = 0
     tool_turns: Annotated[int, Field(ge=0, le=10_000)] | None = None
     vary_by_key: bool = False
+    reasoning: Literal["", "inline", "separate"] = ""
+    token_fields: bool = False
     seed: int = 0
 
     def delay(self, digest: bytes) -> float:

@@ -7,6 +7,8 @@ benchmarks, and what it spends is not left for what is measured on the same mach
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -17,8 +19,8 @@ from typing import Any, Self
 import orjson
 from aiohttp import web
 
+from rollstream.scripted import chat, script
 from rollstream.scripted import fault as faults
-from rollstream.scripted import script
 from rollstream.scripted.fault import NO_FAULT, Fault, FaultKind
 from rollstream.scripted.options import Options
 from schemas import jsontext
@@ -34,6 +36,8 @@ _MAX_KEYS = 65_536
 
 _JSON = "application/json"
 _POST_PATH = "/v1/responses"
+_DEPLOYMENT = re.compile(r"/openai/deployments/[^/]+(/chat/completions)")
+"""Azure OpenAI's paths, which want a version and take the key in a header of its own."""
 _MODELS = {
     "object": "list",
     "data": [{"id": script.MODEL, "object": "model", "created": 0, "owned_by": "rollstream: a script, not a model"}],
@@ -47,6 +51,8 @@ class Seen:
     key: str
     body: bytes
     authorization: str
+    path: str = ""
+    api_key: str = ""
 
 
 class ScriptedModel:
@@ -108,9 +114,26 @@ class ScriptedModel:
     async def _handle(self, http: web.BaseRequest) -> web.StreamResponse:
         if http.method == "POST" and http.path == _POST_PATH:
             return await self._respond(http)
+        if http.method == "POST":
+            return await self._respond_in_dialect(http)
         if http.method == "GET" and http.path == "/v1/models":
             return _json(orjson.dumps(_MODELS))
-        return _error(404, f"the scripted server has no {http.method} {http.path}; it serves POST {_POST_PATH}")
+        return _nothing_here(http)
+
+    async def _respond_in_dialect(self, http: web.BaseRequest) -> web.StreamResponse:
+        deployment = _DEPLOYMENT.fullmatch(http.path)
+        if deployment and not http.query.get("api-version"):
+            return _error(404, "Resource not found", code="404")
+        if deployment and not http.headers.get("api-key"):
+            return _error(401, "Access denied due to missing key", code="401")
+        match deployment[1] if deployment else http.path.removeprefix("/v1"):
+            case "/chat/completions" | "/completions":
+                return await self._respond(http)
+            case "/tokenize":
+                body = jsontext.loads_lenient(await http.content.read())
+                ids = chat.prompt_ids(body)
+                return _json(jsontext.dumps({"count": len(ids), "max_model_len": 1 << 20, "tokens": ids}))
+        return _nothing_here(http)
 
     async def _respond(self, http: web.BaseRequest) -> web.StreamResponse:
         if (http.content_length or 0) > MAX_REQUEST_BYTES:
@@ -119,10 +142,13 @@ class ScriptedModel:
         self.requests += 1
         key = http.headers.get("Idempotency-Key", "")
         if self._record:
-            self.seen.append(Seen(key, body, http.headers.get("Authorization", "")))
+            keys = (http.headers.get("Authorization", ""), http.path_qs, http.headers.get("api-key", ""))
+            self.seen.append(Seen(key, body, *keys))
         try:
             request = jsontext.loads_lenient(body)
             fault = self._fault(request, key)
+            if http.path != _POST_PATH and not isinstance(request.get("messages", request.get("prompt")), list | str):
+                raise ValueError("neither messages nor a prompt")
         except (ValueError, AttributeError, RecursionError) as e:
             return _error(400, f"bad request: {e}")
         return await self._answer(http, request, key, len(body), fault)
@@ -130,14 +156,19 @@ class ScriptedModel:
     async def _answer(
         self, http: web.BaseRequest, request: dict[str, Any], key: str, size: int, fault: Fault
     ) -> web.StreamResponse:
+        sent = None if http.path == _POST_PATH else request
+        if sent is not None:
+            request = chat.as_request(sent)
         digest = script.digest(request, key, self.options)
         delay = self.options.delay(digest) + fault.delay
         if delay:
             await asyncio.sleep(delay)
-        if fault.kind is FaultKind.NONE:
+        if fault.kind is FaultKind.NONE and sent is None:
             return _json(jsontext.dumps(self._body(request, digest, size, fault.kind)))
         if fault.kind in faults.REPLACING:
             return await _misbehave(http, fault)
+        if sent is not None:
+            return _json(json.dumps(self._completion(request, sent, digest, fault.kind)).encode())
         reply = faults.change_body(fault.kind, self._body(request, digest, size, fault.kind))
         return await _trickle(http, reply, fault) if fault.kind is FaultKind.TRICKLE else _json(reply)
 
@@ -148,6 +179,11 @@ class ScriptedModel:
             items = faults.change_items(kind, items, turn)
         written = self.options.pad_bytes + self.options.turn_bytes + 64 * len(items)
         return script.response(request, items, turn, (size, written), int(time.time()))
+
+    def _completion(self, request: dict[str, Any], sent: dict[str, Any], digest: bytes, kind: FaultKind) -> dict[str, Any]:
+        turn = script.read(request, digest)
+        items = faults.change_items(kind, script.output(turn, self.options), turn)
+        return chat.with_fault(kind, chat.completion(sent, items, turn, self.options, int(time.time())))
 
     def _fault(self, request: dict[str, Any], key: str) -> Fault:
         own = faults.asked_for(request)
@@ -193,6 +229,11 @@ async def _begin(http: web.BaseRequest, length: int) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": _JSON, "Content-Length": str(length)})
     await response.prepare(http)
     return response
+
+
+def _nothing_here(http: web.BaseRequest) -> web.Response:
+    known = f"POST {_POST_PATH}, /v1/chat/completions, /v1/completions and /tokenize"
+    return _error(404, f"the scripted server has no {http.method} {http.path}; it serves {known}")
 
 
 def _hang_up(http: web.BaseRequest) -> web.StreamResponse:

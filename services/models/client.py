@@ -22,7 +22,6 @@ from typing import Any, NamedTuple, Self
 
 import aiohttp
 import structlog
-from yarl import URL
 
 from schemas import jsontext
 from schemas.errors import ModelError, RolloutError, RolloutTimeout
@@ -30,12 +29,14 @@ from services.models import fault as faults
 from services.models import reply as replies
 from services.models.backoff import back_off, retry_after
 from services.models.connector import PacedConnector
+from services.models.dialects.choice import dialect_of
 from services.models.endpoint import ModelEndpoint
 from services.models.fault import Fault
 from services.models.gate import EndpointDownError, Gate, Outcome, Ticket
 from services.models.masking import Masker
 from services.models.reply import ModelReply
 from services.models.stats import Snapshot, Tally
+from services.models.wire import UnusableReplyError, Wire
 
 _log = structlog.get_logger(__name__)
 
@@ -61,6 +62,7 @@ class _Call:
     """One call while it is made. Times are loop times."""
 
     body: bytes
+    wire: Wire
     key: str
     started: float
     end: float
@@ -87,8 +89,9 @@ class PolicyClient:
         self.endpoint = endpoint
         self._uniform = uniform
         self._wall = wall
-        self._url = URL(endpoint.responses_url)
-        self._masker = Masker([h.get_secret_value() for h in (endpoint.api_key, *endpoint.headers.values()) if h is not None])
+        self._dialect = dialect_of(endpoint)
+        secret = (endpoint.api_key, *endpoint.headers.values(), *endpoint.options.default_headers.values())
+        self._masker = Masker([h.get_secret_value() for h in secret if h is not None])
         self._tally = Tally()
         self._session: aiohttp.ClientSession | None = None
         self._probing: aiohttp.ClientSession | None = None
@@ -96,7 +99,8 @@ class PolicyClient:
         self._alarmed_at = float("-inf")
 
     async def start(self) -> None:
-        """Open the connection pool. Connects to nothing yet."""
+        """Open the connection pool; connects to nothing yet. Raises `InfrastructureError` when a tokenizer is not there."""
+        await self._dialect.start()
         loop = asyncio.get_running_loop()
         endpoint = self.endpoint.model_copy(update={"max_concurrency": _affordable(self.endpoint.max_concurrency)})
         self._loop = loop
@@ -126,26 +130,45 @@ class PolicyClient:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         await self.close()
 
-    async def create(self, body: bytes, *, idempotency_key: str, deadline: float | None = None) -> ModelReply:
-        """POST `body`, the JSON of a Responses request, and return the Responses object that comes back.
+    async def create(
+        self,
+        body: bytes,
+        *,
+        idempotency_key: str,
+        deadline: float | None = None,
+        session: str | None = None,  # noqa: ARG002 - for `ReplicatedClient`
+    ) -> ModelReply:
+        """Ask for `body`, the JSON of a Responses request, in the engine's own API, and return the Responses object.
 
-        `deadline` is loop time; the call ends by it or after `timeouts.call_s`, whichever is earlier. A context overflow
-        is a reply (platform.md D6; see `reply.CONTEXT_OVERFLOW`). Raises `ModelError` when the server refuses or stays
-        unusable past the retry budget, and `RolloutTimeout` when time is up or the last try got no answer in time;
-        their `detail` is what the server said, masked.
+        Calls of one `session` go to one replica, where there are several. `deadline` is loop time; the call ends by it or
+        after `timeouts.call_s`, whichever is earlier. A context overflow is a reply (platform.md D6; see
+        `reply.CONTEXT_OVERFLOW`). Raises `ModelError` when the server refuses or stays unusable past the retry budget, and
+        `RolloutTimeout` when time is up or the last try got no answer in time; their `detail` is what the server said,
+        masked. `DataError`: the engine's API has no form for the request.
         """
         if self._session is None:
             raise RuntimeError("PolicyClient.create before start() or after close()")
         now = self._loop.time()
         end = now + self.endpoint.timeouts.call_s
-        call = _Call(body, idempotency_key, now, end if deadline is None else min(end, deadline))
+        wire = self._dialect.prepare(body, idempotency_key)
+        if not isinstance(wire, Wire):
+            wire = await wire
+        call = _Call(body, wire, idempotency_key, now, end if deadline is None else min(end, deadline))
         self._tally.calls += 1
+        if wire.answer is not None:
+            return self._reply(call, _Answer(wire.answer, jsontext.dumps(wire.answer)))
         while True:
             ticket = self._gate.try_enter() or await self._enter(call)
             got = await self._try(call, ticket)
-            if isinstance(got, _Answer):
+            if not isinstance(got, _Answer):
+                await self._wait_after(call, got)
+            elif call.wire.follow is None or not _follows(call, call.wire.follow(got.body)):
                 return self._reply(call, got)
-            await self._wait_after(call, got)
+
+    @property
+    def is_down(self) -> bool:
+        """Whether calls would wait for the endpoint to come back."""
+        return not self._gate.breaker.is_closed
 
     def snapshot(self) -> Snapshot:
         """Counts so far and the state of the gate."""
@@ -193,11 +216,12 @@ class PolicyClient:
         session = self._probing if ticket.probe else self._session
         assert session is not None
         first_byte = min(call.end, ticket.started + self.endpoint.timeouts.first_byte_s)
-        data = call.body if len(call.body) < _STREAM_FROM else io.BytesIO(call.body)
+        body = call.wire.body
+        data = body if len(body) < _STREAM_FROM else io.BytesIO(body)
         got_head = False
         try:
             async with asyncio.timeout_at(first_byte) as limit:
-                response = await session.post(self._url, data=data, headers={_IDEMPOTENCY: call.key}, allow_redirects=False)
+                response = await session.post(call.wire.url, data=data, headers={_IDEMPOTENCY: call.key}, allow_redirects=False)
                 got_head = True
                 raw = await self._read(response, limit, call.end)
         except aiohttp.ClientError as e:
@@ -229,7 +253,10 @@ class PolicyClient:
         if raw is None:
             return faults.of_size(self.endpoint.max_reply_bytes)
         if response.status == _OK:
-            body, problem = replies.parse(raw)
+            try:
+                body, problem = call.wire.read(raw)
+            except UnusableReplyError as e:
+                return faults.of_unusable(str(e), raw)
             return _Answer(body, raw) if problem is None else faults.of_garbage(problem, raw, body)
         if replies.overflows(response.status, raw):
             self._tally.overflows += 1
@@ -268,7 +295,7 @@ class PolicyClient:
         self._tally.failures[fault.reason if fault else "deadline" if late else "unreachable"] += 1
         spent = f"after {call.attempts} of {self.endpoint.retries.max_attempts} tries in {now - call.started:.1f} s"
         met = "; ".join(part for part in (fault.message if fault else "", why, "deadline passed" if late else "") if part)
-        message = self._masker.mask(f"model {self.endpoint.name} at {self.endpoint.responses_url}: {met} ({spent})")
+        message = self._masker.mask(f"model {self.endpoint.name} at {self._dialect.url.with_query(None)}: {met} ({spent})")
         kind = RolloutTimeout if late or (fault is not None and fault.timeout) else ModelError
         return kind(message, detail=await self._detail(fault), retryable=fault is None or fault.retryable)
 
@@ -312,6 +339,14 @@ class PolicyClient:
                 waiting=self._gate.waiting,
             )
         self._arm_alarm()
+
+
+def _follows(call: _Call, more: Wire | None) -> bool:
+    """Make `call` ask `more`, under a key of its own; the try that was answered does not count against its budget."""
+    if more is None:
+        return False
+    call.wire, call.key, call.attempts = more, f"{call.key}#tokens", call.attempts - 1
+    return True
 
 
 def _connection_trace(connected: Callable[[], None]) -> aiohttp.TraceConfig:

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import Annotated
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+from services.models.options import Engine, EngineOptions
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -73,7 +75,8 @@ class ModelEndpoint(BaseModel):
     request and treated as secrets. `max_concurrency` bounds the tries in flight of one process; the limiter stays at or
     below it. `max_reply_bytes` bounds what one reply may occupy: 128k generated tokens with ids and log-probabilities
     are about 4 MB, routed experts multiply that. `idle_alarm_s`: say so in the log when nothing has been answered for
-    this long while calls wait.
+    this long while calls wait. `replicas` are further base URLs of the same model; a session keeps to one of them
+    (`replicas.ReplicatedClient`). `options` say how its engine is spoken to.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -82,6 +85,8 @@ class ModelEndpoint(BaseModel):
     name: Annotated[str, Field(min_length=1)]
     api_key: SecretStr | None = None
     headers: Mapping[str, SecretStr] = Field(default_factory=dict)
+    replicas: tuple[str, ...] = ()
+    options: EngineOptions = EngineOptions()
     timeouts: Timeouts = Timeouts()
     retries: RetryBudget = RetryBudget()
     breaker: BreakerSettings = BreakerSettings()
@@ -92,14 +97,25 @@ class ModelEndpoint(BaseModel):
     @field_validator("base_url")
     @classmethod
     def _check_url(cls, url: str) -> str:
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError("a model's URL must look like http://host:port/v1")
-        if parts.username or parts.password:
-            raise ValueError("a model's URL must not contain a user or password; give the key as api_key or a header")
-        if parts.query or parts.fragment:
-            raise ValueError("a model's URL must not have a query or fragment")
-        return url.rstrip("/")
+        return _checked_url(url)
+
+    @field_validator("replicas")
+    @classmethod
+    def _check_replicas(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(_checked_url, urls))
+
+    @field_validator("options")
+    @classmethod
+    def _check_options(cls, options: EngineOptions) -> EngineOptions:
+        cls._check_headers(options.default_headers)
+        return options
+
+    @model_validator(mode="after")
+    def _azure_knows_its_version(self) -> ModelEndpoint:
+        options = self.options
+        if options.engine is Engine.AZURE and not self.base_url.endswith("/v1") and "api-version" not in options.default_query:
+            raise ValueError("Azure OpenAI needs default_query with its `api-version`, such as 2025-04-01-preview")
+        return self
 
     @field_validator("headers")
     @classmethod
@@ -123,10 +139,12 @@ class ModelEndpoint(BaseModel):
 
     def request_headers(self) -> dict[str, str]:
         """Headers of every request, secrets in clear: for the wire only."""
-        own = {name: value.get_secret_value() for name, value in self.headers.items()}
-        if self.api_key is not None and "authorization" not in {n.lower() for n in own}:
-            own["Authorization"] = f"Bearer {self.api_key.get_secret_value()}"
-        return own
+        given = {**self.options.default_headers, **self.headers}
+        own = {name: value.get_secret_value() for name, value in given.items()}
+        if self.api_key is None or not {"authorization", "api-key"}.isdisjoint(n.lower() for n in own):
+            return own
+        key = self.api_key.get_secret_value()
+        return own | ({"api-key": key} if self.options.engine is Engine.AZURE else {"Authorization": f"Bearer {key}"})
 
     @classmethod
     def parse(cls, text: str, api_key: str | None = None) -> ModelEndpoint:
@@ -141,6 +159,17 @@ class ModelEndpoint(BaseModel):
         root, _, name = parts.path.partition(API_ROOT)
         base = f"{parts.scheme}://{parts.netloc}{root}{API_ROOT.rstrip('/')}"
         return cls(base_url=base, name=unquote(name), api_key=SecretStr(api_key) if api_key else None)
+
+
+def _checked_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError("a model's URL must look like http://host:port/v1")
+    if parts.username or parts.password:
+        raise ValueError("a model's URL must not contain a user or password; give the key as api_key or a header")
+    if parts.query or parts.fragment:
+        raise ValueError("a model's URL must not have a query or fragment")
+    return url.rstrip("/")
 
 
 def _check_form(parts: SplitResult, text: str) -> None:

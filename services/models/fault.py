@@ -28,7 +28,7 @@ _HINTS = {
     401: "check the api key",
     403: "the key may not use this model",
     404: "check the URL (it should end in /v1 before the model) and the model's name",
-    405: "the server may not offer POST /responses",
+    405: "the server may not offer this API: see the setting `engine`",
     413: "the request is larger than the server takes",
 }
 _LOCAL_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS})
@@ -66,6 +66,11 @@ def of_status(status: int, raw: bytes, retry_after_s: float | None) -> Fault:
 def of_garbage(problem: str, raw: bytes, body: Any) -> Fault:
     """The fault of a 200 whose body is not a Responses object."""
     return Fault("garbage", f"HTTP 200, but {problem}", True, Outcome.ANSWERED, raw, body)
+
+
+def of_unusable(problem: str, raw: bytes) -> Fault:
+    """The fault of an answer that our settings and the engine's do not agree about."""
+    return Fault("unusable", problem, False, Outcome.ANSWERED, raw)
 
 
 def of_size(limit: int) -> Fault:

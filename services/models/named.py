@@ -20,6 +20,7 @@ from schemas import jsontext
 from schemas.errors import JudgeError, ModelError, RolloutTimeout
 from services.models.client import PolicyClient
 from services.models.endpoint import ModelEndpoint
+from services.models.replicas import client_of
 from services.models.reply import overflowed
 
 _log = structlog.get_logger(__name__)
@@ -94,7 +95,7 @@ class NamedModels(Mapping[str, ModelClient]):
         self.new_key = new_key
         found = [endpoints.policy] if endpoints.policy else []
         found += [e for e in endpoints.named.values() if e not in found]
-        self._clients = [PolicyClient(endpoint) for endpoint in found]
+        self._clients = [client_of(endpoint) for endpoint in found]
         self._found: dict[str, PolicyClient] = {}
 
     async def start(self) -> None:

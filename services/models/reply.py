@@ -40,7 +40,7 @@ _MAX_EXPLAINED = 3
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """A Responses object: parsed (`body`) and as received (`raw`).
+    """A Responses object (`body`), and what the engine sent, in its own API (`raw`).
 
     `attempts` counts the tries, `latency_s` the whole call with its waiting.
     """

@@ -58,7 +58,7 @@ async def test_bad_requests_are_refused(body):
         async with session.post(f"{model.base_url}/responses", data=body) as r:
             assert r.status == 400
         async with session.post(f"{model.base_url}/chat/completions", data=body) as r:
-            assert r.status == 404
+            assert r.status == 400
 
 
 async def test_a_request_brings_its_faults_and_touches_no_other():
