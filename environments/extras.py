@@ -15,39 +15,53 @@ if TYPE_CHECKING:
 OURS = "rollstream"
 
 
-def lacking(distribution: str, extra: str | None) -> str | None:
-    """What to tell whoever lacks packages of the extra; None when nothing is missing, or nothing known about it."""
-    missing = [str(r.name) + str(r.specifier) for r in requirements(distribution, extra) or () if not _installed(r)]
-    return f"it needs {', '.join(missing)}, not installed here: {install_command(distribution, extra)}" if missing else None
+class Extras:
+    """What is installed, looked up once for each distribution: reading its metadata takes milliseconds."""
+
+    def __init__(self) -> None:
+        self._declared: dict[str, metadata.PackageMetadata | None] = {}
+        self._versions: dict[str, str | None] = {}
+
+    def lacking(self, distribution: str, extra: str | None) -> str | None:
+        """What to tell whoever lacks packages of the extra; None when nothing is missing, or nothing known about it."""
+        wanted = self.requirements(distribution, extra) or ()
+        missing = [f"{r.name}{r.specifier}" for r in wanted if not self._installed(r)]
+        return f"it needs {', '.join(missing)}, not installed here: {install_command(distribution, extra)}" if missing else None
+
+    def requirements(self, distribution: str, extra: str | None) -> list[Requirement] | None:
+        """What the extra asks for on this machine; None when the distribution or its extra is not known here."""
+        if extra is None:
+            return []
+        from packaging.requirements import Requirement
+        from packaging.utils import canonicalize_name
+
+        name, found = canonicalize_name(extra), self._metadata(distribution)
+        if found is None or name not in {canonicalize_name(e) for e in found.get_all("Provides-Extra") or ()}:
+            return None
+        conditional = (text for text in found.get_all("Requires-Dist") or () if "extra" in text.partition(";")[2])
+        wanted = [Requirement(text) for text in conditional]
+        return [r for r in wanted if r.marker and r.marker.evaluate({"extra": name}) and not r.marker.evaluate({"extra": ""})]
+
+    def _installed(self, requirement: Requirement) -> bool:
+        name = requirement.name
+        if name not in self._versions:
+            try:
+                self._versions[name] = metadata.version(name)
+            except metadata.PackageNotFoundError:
+                self._versions[name] = None
+        version = self._versions[name]
+        return version is not None and requirement.specifier.contains(version, prereleases=True)
+
+    def _metadata(self, distribution: str) -> metadata.PackageMetadata | None:
+        if distribution not in self._declared:
+            try:
+                self._declared[distribution] = metadata.metadata(distribution)
+            except metadata.PackageNotFoundError:
+                self._declared[distribution] = None
+        return self._declared[distribution]
 
 
 def install_command(distribution: str, extra: str | None) -> str:
     """The command that installs the extra."""
     in_checkout = f" (or, in a checkout, uv sync --extra {extra})" if distribution == OURS else ""
     return f"pip install '{distribution}[{extra}]'{in_checkout}"
-
-
-def requirements(distribution: str, extra: str | None) -> list[Requirement] | None:
-    """What the extra asks for on this machine; None when the distribution or its extra is not known here."""
-    from packaging.requirements import Requirement
-    from packaging.utils import canonicalize_name
-
-    if extra is None:
-        return []
-    name = canonicalize_name(extra)
-    try:
-        found = metadata.metadata(distribution)
-    except metadata.PackageNotFoundError:
-        return None
-    if name not in {canonicalize_name(e) for e in found.get_all("Provides-Extra") or ()}:
-        return None
-    all_of_them = [Requirement(text) for text in found.get_all("Requires-Dist") or ()]
-    # A requirement that also holds without the extra belongs to the distribution itself, which is installed.
-    return [r for r in all_of_them if r.marker and r.marker.evaluate({"extra": name}) and not r.marker.evaluate({"extra": ""})]
-
-
-def _installed(requirement: Requirement) -> bool:
-    try:
-        return requirement.specifier.contains(metadata.version(requirement.name), prereleases=True)
-    except metadata.PackageNotFoundError:
-        return False

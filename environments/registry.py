@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from environments.agents.agent import Agent
 from environments.discovery import Broken, Entry, discover
 from environments.environment import Environment
-from environments.extras import lacking
+from environments.extras import Extras
 from environments.manifest import Variant
 from schemas.errors import DataError
 from schemas.rows import describe
@@ -33,12 +33,9 @@ _AGENTS = {
     "gymnasium_agent": "environments.agents.gymnasium_agent:GymnasiumAgent",
     "dialogue_agent": "environments.agents.dialogue_agent:DialogueAgent",
     "finance_agent": "environments.agents.finance_agent:FinanceAgent",
-    "dialogue_agent": "environments.agents.dialogue_agent:DialogueAgent",
-    "finance_agent": "environments.agents.finance_agent:FinanceAgent",
     "orchestrator_agent": "environments.agents.orchestrator:Orchestrator",
     "parallel_thinking_agent": "environments.agents.parallel_thinking:ParallelThinking",
     "reflection_agent": "environments.agents.reflection:Reflection",
-    "remote_agent": "environments.agents.remote_agent:RemoteAgent",
     "remote_agent": "environments.agents.remote_agent:RemoteAgent",
     "rewoo_agent": "environments.agents.rewoo:Rewoo",
 }
@@ -61,6 +58,7 @@ class Registry:
         self._entries = {e.manifest.name: e for e in entries}
         self._broken = {b.name: b for b in broken}
         self._bindings: dict[tuple[str, str], Binding | DataError] = {}
+        self._extras = Extras()
 
     @classmethod
     def load(cls) -> Registry:
@@ -108,7 +106,7 @@ class Registry:
             key = self.variant_of(name) if what == "environment" else name
             if key not in table:
                 raise DataError(_unknown(what, name, list(table)))
-            self._bindings[what, name] = _bound(*table[key])
+            self._bindings[what, name] = _bound(*table[key], self._extras)
         found = self._bindings[what, name]
         if isinstance(found, DataError):
             raise DataError(str(found))  # a new one each time: a raised exception collects tracebacks
@@ -165,10 +163,10 @@ def make_agent(variant: Variant) -> Agent:
     return cls(cls.Config.model_validate(block.config))
 
 
-def _bound(entry: Entry, variant: str) -> Binding | DataError:
+def _bound(entry: Entry, variant: str, extras: Extras) -> Binding | DataError:
     """The binding, or why there is none; kept, so that a broken package is not imported again for every rollout."""
     block = entry.manifest.variants[variant]
-    lack = lacking(entry.distribution, entry.manifest.extra)
+    lack = extras.lacking(entry.distribution, entry.manifest.extra)
     if lack:
         return DataError(f"environment {variant!r} cannot be used: {lack}")
     try:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from environments.environment import Task
-from environments.extras import install_command, lacking, requirements
+from environments.extras import Extras, install_command
 from environments.tools import BoundTool
 from rollstream.checking.findings import Problem, Skip
 from rollstream.checking.subject import Subject
@@ -36,13 +36,14 @@ def check_extra(subject: Subject, said: list[str]) -> None:
     extra, distribution = subject.entry.manifest.extra, subject.entry.distribution
     if extra is None:
         raise Skip("no extra: nothing is needed beyond rollstream")
-    wanted = requirements(distribution, extra)
+    extras = Extras()
+    wanted = extras.requirements(distribution, extra)
     if wanted is None:
         raise Problem(
             f"config.yaml: the installed {distribution} has no extra {extra!r}; it belongs into pyproject.toml "
             f"(after a change: {install_command(distribution, extra)})"
         )
-    lack = lacking(distribution, extra)
+    lack = extras.lacking(distribution, extra)
     if lack:
         raise Problem(lack)
     said.append(f"{distribution}[{extra}]: {', '.join(r.name for r in wanted)}")

@@ -26,6 +26,7 @@ from support.examples import (
 )
 
 from environments.discovery import discover
+from rollstream import catalogue
 from rollstream.cli import app
 from rollstream.settings import load
 from rollstream.settings.load import leaves, variable
@@ -90,22 +91,11 @@ def test_the_commands_are_those_of_the_program():
     assert sorted(row[0] for row in rows(tables("README.md")["commands"])) == sorted(commands())
 
 
-def environments_table():
-    """The table as the manifests of this project's environments make it."""
-    lines = ["| environment | domain | what it is | needs beside a model |", "|---|---|---|---|"]
+def test_the_environments_are_those_of_the_manifests():
     entries, broken = discover()
     assert broken == []
-    for entry in sorted(entries, key=lambda e: e.manifest.name):
-        m = entry.manifest
-        if entry.package.split(".")[0] == "environments":
-            needs = ", ".join([*m.needs, *([f"`rollstream[{m.extra}]`"] if m.extra else [])]) or "–"
-            name = f"[`{m.name}`](environments/{entry.folder.name}/README.md)"
-            lines.append(f"| {name} | {m.domain} | {' '.join(m.description.split())} | {needs} |")
-    return "\n".join(lines) + "\n"
-
-
-def test_the_environments_are_those_of_the_manifests():
-    assert tables("README.md")["environments"] == environments_table(), f"put this into README.md:\n{environments_table()}"
+    for page, table in catalogue.tables(entries).items():
+        assert tables(page)["environments"] == table, f"{page}: run `python -m rollstream.catalogue`"
 
 
 def test_the_settings_are_those_of_the_program():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from environments import extras
+from environments.extras import OURS, Extras
 from environments.registry import Registry
 from schemas.errors import DataError
 
@@ -40,28 +40,28 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("shop")
 def test_what_is_missing_is_named_with_the_command() -> None:
     expected = "it needs no-such-package>=3, not installed here: pip install 'shop[rare_things]'"
-    assert extras.lacking("shop", "rare_things") == expected
+    assert Extras().lacking("shop", "rare_things") == expected
 
 
 @pytest.mark.usefixtures("shop")
 def test_a_version_that_is_too_old_is_missing() -> None:
-    assert "pytest>=1000" in str(extras.lacking("shop", "usual"))
+    assert "pytest>=1000" in str(Extras().lacking("shop", "usual"))
 
 
 @pytest.mark.usefixtures("shop")
 def test_nothing_is_said_of_what_is_not_known() -> None:
-    assert extras.requirements("shop", "unheard-of") is None
-    assert extras.requirements("no-such-distribution", "x") is None
-    assert extras.lacking("shop", "unheard-of") is None
-    assert extras.lacking("shop", None) is None
+    assert Extras().requirements("shop", "unheard-of") is None
+    assert Extras().requirements("no-such-distribution", "x") is None
+    assert Extras().lacking("shop", "unheard-of") is None
+    assert Extras().lacking("shop", None) is None
 
 
 def test_our_own_extras_are_named_as_their_environments_and_known() -> None:
     for entry in Registry.load().entries:
         extra = entry.manifest.extra
-        if extra is not None and entry.distribution == extras.OURS:
+        if extra is not None and entry.distribution == OURS:
             assert extra == entry.manifest.name
-            assert extras.requirements(extras.OURS, extra), (
+            assert Extras().requirements(OURS, extra), (
                 f"{extra}: not in pyproject.toml, or not installed (uv sync --all-extras)"
             )
 

@@ -127,7 +127,7 @@ def test_environments_are_one_line_each():
     assert shown.exit_code == 0
     assert any(line.startswith("mcqa ") for line in shown.output.splitlines())
     found = {e["name"]: e for e in json.loads(cli("environments", "--json").output)}
-    assert set(found["mcqa"]) == {"name", "description", "domain", "needs", "variants"}
+    assert set(found["mcqa"]) == {"name", "description", "domain", "package", "needs", "missing", "variants"}
     assert len(found) == len(shown.output.splitlines())
 
 
