@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from tests.conformance import agents, running
 from tests.conformance.cases import NOWHERE, Case, directory, load
 from tests.conformance.forms import running_code
+from tests.conformance.report import REPORT, Row, report_page
 
 _MISSING = "conformance-missing"
 _FINAL = ("passed", "failed", "skipped")  # one more: "rerun"
@@ -28,11 +30,15 @@ class Tally:
     failed: Counter[str] = field(default_factory=Counter)
     skipped: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     missing: Counter[str] = field(default_factory=Counter)
+    cpu_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        subject = dict(report.user_properties).get("conformance")
+        properties: dict[str, Any] = dict(report.user_properties)
+        subject = properties.get("conformance")
         if subject is not None and (report.when == "call" or report.failed) and report.outcome in _FINAL:
             self._count(str(subject), report)
+        if subject is not None and report.when == "call":
+            self.cpu_s[str(subject)] += properties.get("verify_cpu_s", ())
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         output = getattr(session.config, "workeroutput", None)
@@ -43,11 +49,21 @@ class Tally:
     def pytest_testnodedown(self, node: Any) -> None:
         self.missing |= Counter(getattr(node, "workeroutput", {}).get(_MISSING, {}))  # all collect the same
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
         if self.passed or self.failed or self.skipped:
             terminalreporter.section("conformance")
             for line in self.table():
                 terminalreporter.write_line(line)
+        page = config.getoption(REPORT, None)
+        if page:
+            Path(page).write_text(report_page(self.rows()), "utf-8")
+
+    def rows(self) -> list[Row]:
+        """What the report says, by subject."""
+        ran = sorted({*self.passed, *self.failed, *self.skipped})
+        return [
+            Row(name, self.passed[name], self.failed[name], dict(self.skipped.get(name, {})), self.cpu_s[name]) for name in ran
+        ] + [Row(name, 0, 0, {"not part of this project": n}, ()) for name, n in self.missing.items()]
 
     def table(self) -> Iterator[str]:
         """The lines of the table: what ran, then what is missing."""
@@ -70,6 +86,10 @@ class Tally:
 
 
 TALLY = pytest.StashKey[Tally]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(REPORT, metavar="FILE", help="write passed cases and CPU per verification as a Markdown page")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,20 +37,42 @@ def obstacle(case: Case) -> str | None:
     return next((why for why in (f.obstacle(case) for f in FORMS) if why), None)
 
 
-def run(case: Case) -> list[str]:
-    """What differs from the case."""
+class TimedHarness(EnvironmentHarness):
+    """Notes the CPU seconds of each verification in `spent`: of this process, without programs in the sandbox."""
+
+    def __init__(self, environment: Environment, spent: list[float], *, context: Context) -> None:
+        super().__init__(environment, context=context)
+        self.spent = spent
+
+    def verify(self, response: Mapping[str, Any]) -> Verdict:
+        started = time.process_time()
+        verdict = super().verify(response)
+        self.spent.append(time.process_time() - started)
+        return verdict
+
+    def whole(self, case: Case) -> Outcome | None:
+        """What a form makes of the whole case (groups); None when none does."""
+        started = time.process_time()
+        found = next((o for o in (f.outcome(case, self) for f in FORMS) if o), None)
+        if found is not None:
+            self.spent.append(time.process_time() - started)
+        return found
+
+
+def run(case: Case, spent: list[float] | None = None) -> list[str]:
+    """What differs from the case. `spent` takes the CPU seconds of each of its verifications."""
     context = Context(rollout_id="0-0")
     for form in FORMS:
         context = form.context(case, context)
-    harness = EnvironmentHarness(_environment(case), context=context)
+    harness = TimedHarness(_environment(case), [] if spent is None else spent, context=context)
     found: list[str] = []
     outcome = _outcome(case, harness, found)
     return found + [line for form in FORMS for line in form.check(case, harness, outcome)]
 
 
-def _outcome(case: Case, harness: EnvironmentHarness, found: list[str]) -> Outcome:
+def _outcome(case: Case, harness: TimedHarness, found: list[str]) -> Outcome:
     try:
-        whole = next((o for o in (f.outcome(case, harness) for f in FORMS) if o), None)
+        whole = harness.whole(case)
         if whole is not None:
             return whole
         harness.seed(case.data["task"])
