@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from services.runtime.delivery import Delivery, DeliveryFactory, FencedError, StopWorkerError
+from services.runtime.delivery import Delivery, DeliveryFactory, FencedError, Position, StopWorkerError
 from services.runtime.lane import Lane, LaneState, Memory, Work
 from services.runtime.record import ConsumerRecord, Held, Keeper, Outputs, Step, Together, TopicPartition
 
@@ -61,6 +61,10 @@ class Source(Protocol):
         """Read from `offset`, or from the beginning when it is None."""
         ...
 
+    async def earliest(self, partition: TopicPartition) -> int:
+        """The first offset that the log still has."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class StageSettings:
@@ -79,13 +83,14 @@ class StageSettings:
 
 @dataclass(slots=True)
 class StageCounters:
-    """What a stage has done since it started."""
+    """What a stage has done since it started. `expired`: offsets that were gone from the log before they were read."""
 
     delivered: int = 0
     finished: int = 0
     commits: int = 0
     recovered: int = 0
     reopened: int = 0
+    expired: int = 0
 
 
 class Stage:
@@ -229,6 +234,7 @@ class Stage:
                 lane.open(position, self._epoch, self.settings.replay)
                 lane.fed_at = asyncio.get_running_loop().time()
                 await self._required_source().seek(lane.partition, lane.read_from)
+                await self._tell_of_gap(lane.partition, position)
             except StopWorkerError as e:
                 self._fatal(e)
                 return
@@ -240,6 +246,14 @@ class Stage:
         self._note_idle()
         self._pump()
         self._regulate()
+
+    async def _tell_of_gap(self, partition: TopicPartition, position: Position) -> None:
+        """Records that went with the topic's retention before anybody read them count as finished, but not without a word."""
+        earliest = await self._required_source().earliest(partition)
+        if position.offset is not None and earliest > position.offset:
+            self.counters.expired += earliest - position.offset
+            log.error("records expired unread", stage=self.settings.name, partition=str(partition), first=position.offset,
+                      last=earliest - 1, remedy="longer retention of the topic, or workers that keep up")  # fmt: skip
 
     def _broken(self, lane: Lane, error: Exception) -> None:
         """A lane cannot go on (its commit failed, say): open it again, which finds out what is true."""

@@ -118,6 +118,11 @@ class Subscription(ConsumerRebalanceListener):
         except IllegalStateError:
             pass  # revoked in the meantime
 
+    async def earliest(self, partition: TopicPartition) -> int:
+        """The first offset that the log still has; 0 for a partition that was revoked in the meantime."""
+        found: dict[TopicPartition, int] = await self.consumer.beginning_offsets([partition])
+        return found.get(partition, 0)
+
     async def commit(self, partition: TopicPartition, offset: int, metadata: str) -> None:
         """Commit through the group: refused by the broker when this member no longer has the partition."""
         await self.consumer.commit({partition: OffsetAndMetadata(offset, metadata)})

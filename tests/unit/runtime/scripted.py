@@ -138,6 +138,7 @@ class ScriptedSource:
         self.at = {}
         self.seeks = []
         self.seek_script = deque()
+        self.first_kept = 0
 
     def pause(self, *partitions):
         self.paused |= set(partitions) & self.assigned
@@ -149,6 +150,9 @@ class ScriptedSource:
         await _play(self.seek_script)
         self.seeks.append((partition, offset))
         self.at[partition] = offset or 0
+
+    async def earliest(self, partition):
+        return self.first_kept
 
     def assign(self, *partitions):
         """As aiokafka does: pauses end with the old assignment, reading goes on at the committed offset."""

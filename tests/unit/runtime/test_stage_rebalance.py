@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 from unit.runtime.scripted import P0, P1, Member, World, lost_answer, output_of, until, virtually
 
 from services.runtime import position_codec
@@ -386,4 +387,20 @@ async def test_a_new_partition_joins_those_at_work():
     await member.read_until(lambda: len(step.calls) == 8)
     assert member.stage.counters.recovered == 0
     assert not step.cancelled
+    await member.stage.close()
+
+
+@virtually
+async def test_records_that_expired_before_they_were_read_are_said_and_counted():
+    world = World()
+    world.committed[P0] = (2, position_codec.encode(Position(2)))
+    world.produce(9)
+    world.log[P0] = world.log[P0][6:]
+    member = Member(world, Held())
+    member.source.first_kept = 6
+    with capture_logs() as logs:
+        await member.join(P0)
+        await until(lambda: member.stage.counters.expired)
+    (said,) = [line for line in logs if line["event"] == "records expired unread"]
+    assert (said["first"], said["last"], member.stage.counters.expired) == (2, 5, 4)
     await member.stage.close()

@@ -38,6 +38,9 @@ class Log:
     def pause(self, *_: TopicPartition) -> None: ...
     def resume(self, *_: TopicPartition) -> None: ...
 
+    async def earliest(self, _: TopicPartition) -> int:
+        return 0
+
     async def seek(self, _: TopicPartition, offset: int | None) -> None:
         self.at = offset or 0
 
