@@ -100,8 +100,11 @@ def endpoints_of(settings: Settings, scripted_url: str | None = None) -> Endpoin
 
 def _endpoint(model: Model, settings: Settings, scripted_url: str | None) -> ModelEndpoint:
     deadlines = settings.deadlines
+    url, *replicas = (scripted_url,) if scripted_url and model.url == SCRIPTED else model.urls
     return ModelEndpoint(
-        base_url=scripted_url if scripted_url and model.url == SCRIPTED else model.url,
+        base_url=url,
+        replicas=tuple(replicas),
+        options=model.options,
         name=model.name,
         api_key=model.api_key,
         timeouts=Timeouts(

@@ -74,14 +74,16 @@ def load(flags: Mapping[str, Any] | None = None, config: Path | str | None = Non
 
 
 def leaves(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every setting as (dotted key, value), in the order of declaration."""
+    """Every setting as (dotted key, value), in the order of declaration; of a free object, its fields."""
     for name in type(model).model_fields:
         value = getattr(model, name)
         if isinstance(value, BaseModel):
             yield from leaves(value, f"{prefix}{name}.")
-        elif isinstance(value, dict):
+        elif isinstance(value, dict) and all(isinstance(v, BaseModel) for v in value.values()) and (value or not prefix):
             for key, section in value.items():
                 yield from leaves(section, f"{prefix}{name}.{key}.")
+        elif isinstance(value, dict) and value:
+            yield from ((f"{prefix}{name}.{key}", part) for key, part in value.items())
         else:
             yield f"{prefix}{name}", value
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from services.models.options import OPTION_NAMES, EngineOptions
 from services.runtime.connection import Connection
 from services.sandbox.options import Options
 from services.sandbox.session_limits import SessionLimits
@@ -80,16 +81,35 @@ class TopicNames(Section):
     replication_factor: int = Field(-1, ge=-1, le=32, description="-1: as the broker is configured")
 
 
-class Model(Section):
-    """The policy: an OpenAI-compatible endpoint, or `scripted`."""
+class Served(Section):
+    """Where a model is served, and how patiently it is asked."""
 
-    url: str = Field("scripted", min_length=1, description="base URL such as https://host/v1, or scripted")
+    url: str = Field("scripted", min_length=1, description="base URL such as https://host/v1, several by comma; or scripted")
     name: str = Field("scripted", min_length=1, description="model name sent with each call")
     api_key: SecretStr | None = None
     connect_timeout_s: Seconds = 10.0
     call_timeout_s: Seconds = 600.0  # a long reasoning answer takes minutes; ten is past every engine's default
     max_tries: int = Field(5, ge=1, le=100, description="calls per turn, the first one included")
     concurrency: InFlight = Field(2_048, description="calls at once; lowered by itself at 429 and 503")
+
+    @field_validator("url", mode="before")
+    @classmethod
+    def _joined(cls, url: Any) -> Any:
+        return ",".join(map(str, url)) if isinstance(url, list) else url
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The base URLs: one, or those of a model's replicas."""
+        return tuple(u.strip() for u in self.url.split(",") if u.strip())
+
+
+class Model(EngineOptions, Served):
+    """The policy: an OpenAI-compatible endpoint, or `scripted`, with the options of its engine (docs/models.md)."""
+
+    @property
+    def options(self) -> EngineOptions:
+        """What the client takes of it."""
+        return EngineOptions.model_validate({name: getattr(self, name) for name in self.model_fields_set & {*OPTION_NAMES}})
 
 
 class OtherModel(Model):

@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
+from schemas import jsontext
+
 
 class Engine(StrEnum):
     """The API an endpoint speaks.
@@ -92,6 +94,14 @@ class EngineOptions(BaseModel):
     is_responses_native: bool = False
     render_chat_template: bool = False
     supports_principle: bool = True
+
+    @field_validator(
+        "extra_body", "default_headers", "default_query", "sampling_overrides", "chat_template_kwargs", mode="before"
+    )
+    @classmethod
+    def _from_json(cls, value: Any) -> Any:
+        """A flag or an environment variable has room for a text only: JSON."""
+        return jsontext.loads(value) if isinstance(value, str) else value
 
     @field_validator("default_query", mode="after")
     @classmethod

@@ -59,3 +59,30 @@ def test_the_run_record_keeps_models_and_warnings_and_no_secret(tmp_path):
     back = read_run_record(tmp_path / "run.json")
     assert list(back.warnings) == record.warnings
     assert back.models["judge"]["name"] == "grader"
+
+
+def test_the_options_of_an_engine_reach_its_endpoint():
+    """platform.md D1, D3: under the reference's names, several base URLs as a list or by comma."""
+    policy = Model(
+        url=["http://a/v1", "http://b/v1"],
+        name="p",
+        engine="vllm",
+        return_token_id_information=True,
+        chat_template_kwargs={"enable_thinking": False},
+        extra_body='{"seed": 7}',
+    )
+    azure = OtherModel(
+        url="https://x.azure.com", name="g", engine="azure", default_query={"api-version": "1"}, api_key="hunter2"
+    )
+    endpoints = endpoints_of(Settings(model=policy, models={"judge": azure}))
+    assert (endpoints.policy.base_url, endpoints.policy.replicas) == ("http://a/v1", ("http://b/v1",))
+    options = endpoints.policy.options
+    assert (options.engine, options.return_token_id_information, options.extra_body) == ("vllm", True, {"seed": 7})
+    judge = endpoints.find("judge")
+    assert judge.request_headers() == {"api-key": "hunter2"}
+    assert judge.options.default_query == {"api-version": "1"}
+
+
+def test_the_scripted_server_speaks_the_engine_that_is_asked_for():
+    endpoints = endpoints_of(Settings(model=Model(engine="chat")), "http://127.0.0.1:9/v1")
+    assert (endpoints.policy.base_url, endpoints.policy.options.engine) == ("http://127.0.0.1:9/v1", "chat")

@@ -166,3 +166,18 @@ def test_a_wrong_model_is_named(flags: dict[str, str], expected: str) -> None:
     with pytest.raises(SettingsError) as e:
         load(flags)
     assert expected in str(e.value)
+
+
+def test_options_of_an_engine_from_files_flags_and_the_environment(tmp_path, monkeypatch):
+    """platform.md D3's names, free objects by their fields, secrets among them masked by type."""
+    file = tmp_path / "s.toml"
+    file.write_text('[model]\nurl = ["http://a/v1", "http://b/v1"]\nname = "m"\nengine = "vllm"\nextra_body = {seed = 7}\n')
+    monkeypatch.setenv("ROLLSTREAM_MODEL__CHAT_TEMPLATE_KWARGS", '{"enable_thinking": false}')
+    loaded = load({"model.default_headers": '{"X-Key": "hunter2"}'}, file)
+    shown = dict(leaves(loaded.settings))
+    assert shown["model.extra_body.seed"] == 7
+    assert loaded.settings.model.urls == ("http://a/v1", "http://b/v1")
+    assert loaded.settings.model.chat_template_kwargs == {"enable_thinking": False}
+    assert "hunter2" not in str(shown["model.default_headers.X-Key"])
+    with pytest.raises(SettingsError, match="no use for audio_root"):
+        load({"model.audio_root": "x", "model.engine": "chat"})
