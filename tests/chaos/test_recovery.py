@@ -13,7 +13,7 @@ from schemas.topics import SCORED, TOOL_CALLS, TRAJECTORIES, TURNS
 from tests.chaos.havoc import say
 from tests.chaos.traffic import Tail, send
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.alone]  # 15 s are promised on a machine that does nothing else
 
 RUN = "recovery"
 BACK_S = 15.0

@@ -169,10 +169,10 @@ def test_a_label_that_is_found_is_there_and_the_first_is_the_first(text, known):
 
 def test_a_megabyte_is_read_in_time():
     text = "[[A" * 400_000
-    started = time.perf_counter()
+    started = time.process_time()
     for rule in (labels.first_label, labels.closing_label, labels.ranked_label, labels.agreed_label):
         assert rule(text, EQUAL) is None
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 # --- calls ----------------------------------------------------------------------------------------------------------

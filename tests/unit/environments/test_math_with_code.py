@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import environments.math_with_code as package
 from environments.context import Context
-from environments.math_with_code.answers import agree, extract, normalise
+from environments.math_with_code.answers import agree, extract
 from environments.math_with_code.environment import MathConfig, MathWithCode
 from environments.registry import Registry
 from environments.response import Response
@@ -86,10 +86,10 @@ def test_what_counts_as_a_number(answer, expected, right):
 def test_a_megabyte_takes_less_than_a_second(text):
     harness = EnvironmentHarness(MathWithCode())
     harness.seed(ROW)
-    started = time.perf_counter()
+    started = time.process_time()
     harness.verify(response(text, {"type": "function_call_output", "call_id": "1", "output": text}))
     harness.verify(response({"type": "function_call_output", "call_id": "1", "output": "[" * 1_000_000}))
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_the_tools_box_can_be_left_out():

@@ -157,9 +157,9 @@ def test_an_experiment_that_asks_for_too_much_is_told_so_at_once():
         "error": "num_points may be 10000 at most"
     }
     long = {"mass1": 1.0, "mass2": 1.0, "distance": 1.0, "initial_velocity": 0.0, "duration": 1e300, "time_step": 1e-3}
-    started = time.perf_counter()
+    started = time.process_time()
     assert len(perform("m0_gravity", "easy", "v0", "simple_system", long, QUIET)["time"]) == 20
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize(
@@ -299,12 +299,12 @@ def test_signatures_are_exact(module):
 @pytest.mark.parametrize("piece", ["<final_law>", "def discovered_law(", "return ", "def ", " ", "</final_law><final_law>x"])
 def test_a_megabyte_is_read_in_less_than_a_second(piece):
     text = piece * (1_000_000 // len(piece))
-    started = time.perf_counter()
+    started = time.process_time()
     submitted(Response(response(text)))
     for module in MODULES:
         fault(text, module)
     equivalent(text)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 @given(st.none() | st.floats(0, 1e300), st.booleans(), st.booleans(), st.integers(0, 5))

@@ -54,9 +54,9 @@ def test_any_text_is_read(text):
 @pytest.mark.parametrize("piece", [":\n", "\n", ":", "1_full_", "a: no\n"])
 def test_a_megabyte_from_both_sides_takes_less_than_a_second(output_format, piece):
     text = piece * (1_000_000 // len(piece))
-    started = time.perf_counter()
+    started = time.process_time()
     verdict, _ = judged(text, answer=text + "x", judge_output_format=output_format)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
     assert verdict.reward in (0.0, 1.0)
 
 

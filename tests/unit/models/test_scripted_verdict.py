@@ -81,6 +81,6 @@ def test_any_prompt_is_read_and_the_same_one_answered_alike(prompt, number):
 
 @pytest.mark.parametrize("piece", ["[[", "one of `a`, ", ": yes/no\n", "`"])
 def test_a_megabyte_is_read_in_time(piece):
-    started = time.perf_counter()
+    started = time.process_time()
     verdict(piece * (1_000_000 // len(piece)), digest(0))
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1

@@ -86,10 +86,10 @@ def test_without_a_first_delivery_there_is_no_place_to_commit():
 def test_a_log_that_goes_on_far_away_costs_nothing(gap):
     """Retention has removed what lies between; taking each offset for itself would hold the loop for minutes."""
     completion = Completion(Position(FIRST))
-    began = time.perf_counter()
+    began = time.process_time()
     assert completion.has_room(1, FIRST + gap)
     assert completion.deliver(FIRST + gap)
-    assert time.perf_counter() - began < 0.1
+    assert time.process_time() - began < 0.1
     assert completion.position() == Position(FIRST + gap)
 
 

@@ -156,14 +156,14 @@ def test_metadata_belongs_to_its_offset():
 def test_hostile_runs_neither_hang_nor_fill_the_memory(body):
     metadata = sealed("r", 7, body)
     tracemalloc.start()
-    began = time.perf_counter()
+    began = time.process_time()
     try:
         position = decode(7, metadata)
     except UnreadablePositionError:
         pass
     else:
         assert position.finished.bit_length() <= MAX_SPAN
-    took, (_, peak) = time.perf_counter() - began, tracemalloc.get_traced_memory()
+    took, (_, peak) = time.process_time() - began, tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert took < 2
     assert peak < 64 << 20
@@ -178,6 +178,6 @@ def test_a_long_error_shows_only_its_beginning():
 
 def test_the_offsets_beyond_a_long_position_are_listed_in_linear_time():
     position = Position(10, (1 << (MAX_SPAN - 1)) | 0b100)
-    began = time.perf_counter()
+    began = time.process_time()
     assert position.beyond == [12, 10 + MAX_SPAN - 1]
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 import uvloop
 
 from benchmarks import heavy
 
 
+@pytest.mark.alone
 def test_the_lag_stays_under_fifty_milliseconds_beside_math_with_code(monkeypatch):
     """The better of two runs, as in `test_loop_lag`."""
     answers = {"instruction_following": heavy.ANSWER, "math_with_code": "We compute. " * 190 + "\\boxed{154}"}

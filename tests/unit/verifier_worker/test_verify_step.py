@@ -73,9 +73,8 @@ async def test_a_verifier_that_never_returns_is_a_timeout_and_the_others_go_on(b
     bench.timeout_s = 0.5
     late = asyncio.ensure_future(failure(bench, faulty(verify_does=how)))
     await asyncio.sleep(0)
-    start = asyncio.get_running_loop().time()
     out = await score(bench, trajectory(faulty()))
-    assert asyncio.get_running_loop().time() - start < 0.45
+    assert not late.done()
     assert json.loads(out.value)["reward"] == 1.0
     found = await late
     assert (found.failure_class, found.message) == ("timeout", "the verifier did not return within 0.5 s")
