@@ -117,6 +117,19 @@ class Environment:
         self.config: Any = config if config is not None else self.Config()
         self.tools: dict[str, BoundTool] = tools_of(self)
 
+    @property
+    def has_metrics_of_its_own(self) -> bool:
+        """Whether `own_metrics` says anything; it is then given more of each rollout than its scores."""
+        return type(self).own_metrics is not Environment.own_metrics
+
+    def own_metrics(self, tasks: Sequence[Sequence[Mapping[str, Any]]]) -> Mapping[str, Any]:
+        """Metrics beside those of `metrics`, from the result lines of one of its agents, by task, both in order (B12).
+
+        Lines come without `response` (but for its `usage`), `responses_create_params` and `ng_…` fields. Under
+        `per_task_metrics` it may give a list of objects with `_ng_task_index`, which join those of their tasks.
+        """
+        return {}
+
     def seed(self, task: Any, context: Context) -> Any:
         """Start a rollout: returns (or resolves to) a `Seed`. Raises `DataError` for a task it cannot start."""
         return Seed()
