@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,6 +19,7 @@ from environments.discovery import Broken, Entry, discover
 from environments.environment import Environment
 from environments.extras import Extras
 from environments.manifest import Variant
+from environments.own import OwnVariant, declared, with_own
 from schemas.errors import DataError
 from schemas.rows import describe
 
@@ -52,18 +53,23 @@ class Binding:
 
 
 class Registry:
-    """Environments by name of folder, variant or agent."""
+    """Environments by name of folder, variant or agent; `first`: variants that win where several have an agent's name."""
 
-    def __init__(self, entries: Iterable[Entry], broken: Iterable[Broken] = ()) -> None:
+    def __init__(self, entries: Iterable[Entry], broken: Iterable[Broken] = (), first: Collection[str] = ()) -> None:
+        self._first = frozenset(first)
         self._entries = {e.manifest.name: e for e in entries}
         self._broken = {b.name: b for b in broken}
         self._bindings: dict[tuple[str, str], Binding | DataError] = {}
         self._extras = Extras()
 
     @classmethod
-    def load(cls) -> Registry:
-        """All environments: those of this project and those that other packages register."""
-        return cls(*discover())
+    def load(cls, own: Mapping[str, OwnVariant] | None = None) -> Registry:
+        """All environments, those that other packages register included, and variants of one's own (by default the declared).
+
+        Raises `DataError` when the declared ones cannot be read.
+        """
+        mine = declared() if own is None else own
+        return cls(*with_own(*discover(), mine), first=mine.keys())
 
     @property
     def broken(self) -> list[Broken]:
@@ -119,9 +125,9 @@ class Registry:
     @cached_property
     def _agents(self) -> dict[str, tuple[Entry, str]]:
         found: dict[str, tuple[Entry, str]] = {}
-        for entry in self._entries.values():
-            for variant, block in entry.manifest.variants.items():
-                found.setdefault(block.agent.name, (entry, variant))  # of variants with one agent, the first
+        every = [(e, v, block) for e in self._entries.values() for v, block in e.manifest.variants.items()]
+        for entry, variant, block in sorted(every, key=lambda each: each[1] not in self._first):
+            found.setdefault(block.agent.name, (entry, variant))  # of variants with one agent, the first
         return found
 
 

@@ -154,7 +154,11 @@ def load_settings(
     assignments: list[str] | None = None,
     **flags: Any,
 ) -> Loaded:
-    """Settings with these flags on top; dotted keys are spelled with a double underscore in `flags`."""
+    """Settings with these flags on top; dotted keys are spelled with a double underscore in `flags`.
+
+    Their variants are declared, so every registry of this process knows them.
+    """
+    from environments.own import declare
     from rollstream.settings import load
 
     given: dict[str, Any] = {}
@@ -165,7 +169,9 @@ def load_settings(
         given[key.strip()] = value
     more = {key.replace("__", "."): value for key, value in flags.items()}
     named = {"kafka.bootstrap_servers": bootstrap_servers, "topics.prefix": prefix, **more}
-    return load({**given, **{k: v for k, v in named.items() if v is not None}}, config)
+    loaded = load({**given, **{k: v for k, v in named.items() if v is not None}}, config)
+    declare(loaded.settings.variants)
+    return loaded
 
 
 def connection_of(settings: Settings) -> Connection:

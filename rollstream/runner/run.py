@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from environments.own import declare
 from environments.registry import Registry
 from rollstream.ledger import Ledger, mark, read_ledger
 from rollstream.producer import PromptProducer
@@ -112,6 +113,7 @@ async def run(request: RunRequest, settings: Settings, display: Display, early: 
     stop = _Stop.on_signals()
     if early is not None and early.came:
         stop.asked.set()
+    declare(settings.variants)
     registry = Registry.load()
     paths = RunPaths.of(request.output)
     async with AsyncExitStack() as stack:
@@ -248,7 +250,9 @@ def _prepare(request: RunRequest, settings: Settings, registry: Registry, paths:
     """Check and materialize the rows, or read what a former run left. Touches files only."""
     arguments = _arguments(request)
     others = {name: {"url": m.url, "name": m.name} for name, m in settings.models.items()}
-    identity = config_hash({"arguments": arguments, "model": _model(settings), **({"models": others} if others else {})})
+    own = {name: variant.model_dump(mode="json") for name, variant in settings.variants.items()}
+    more = {name: value for name, value in (("models", others), ("variants", own)) if value}
+    identity = config_hash({"arguments": arguments, "model": _model(settings), **more})
     if request.resume:
         return _resumed(paths, identity)
     draft = paths.materialized.with_name(f".{paths.materialized.name}.new")

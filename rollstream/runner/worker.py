@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from environments.own import declare
 from environments.registry import Registry
 from rollstream.runner.assembly import (
     Parts,
@@ -47,6 +48,7 @@ async def start_worker(request: WorkerRequest, settings: Settings, connection: C
     scope = request.run or "" if isinstance(request.output, Path) else ""
     pipeline = pipeline_of(settings, connection, ready.partitions, scope=scope, instance_id=request.instance)
     endpoints = endpoints_of(settings)
+    declare(settings.variants)
     parts = Parts(settings, pipeline, Registry.load(), claims_of(settings), endpoints)
     worker = _make(request, parts)
     collector.settle()

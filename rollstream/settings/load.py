@@ -27,9 +27,11 @@ DEFAULT_FILES = ("rollstream.toml", "rollstream.yaml", "rollstream.yml")
 FILE_VARIABLE = f"{ENV_PREFIX}CONFIG"
 
 OTHER_VARIABLES = frozenset(
-    ENV_PREFIX + name for name in ("CONFIG", "BROKER_DIR", "CACHE_DIR", "JAVA", "KAFKA_HOME", "MAVEN_REPOSITORY")
+    ENV_PREFIX + name
+    for name in ("CONFIG", "BROKER_DIR", "CACHE_DIR", "DECLARED_VARIANTS", "JAVA", "KAFKA_HOME", "MAVEN_REPOSITORY")
 )
-"""Ours, and no settings: this file's name, and what the local broker runs on (`rollstream.broker`)."""
+"""Ours, and no settings: this file's name, what a process tells those it starts (`environments.own`), and what the local
+broker runs on (`rollstream.broker`)."""
 
 _NEAR = 0.85
 """How like a setting's a variable's name must be before we call it a misspelling. Other programs own names that begin

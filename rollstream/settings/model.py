@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from environments.own import OwnVariant
 from services.models.options import OPTION_NAMES, EngineOptions
 from services.runtime.connection import Connection
 from services.sandbox.options import Options
@@ -294,6 +295,7 @@ class Settings(BaseSettings):
     scored_format: Literal["json", "avro"] = "json"
     model: Model = Model()
     models: dict[ModelKey, OtherModel] = Field(default_factory=dict, description="others by name, judges for example")
+    variants: dict[str, OwnVariant] = Field(default_factory=dict, description="of environments, beside the shipped ones")
     claims: Claims = Claims()
     environments: Environments = Environments()
     agent: Agent = Agent()
