@@ -28,6 +28,7 @@ from support.examples import (
 from environments.discovery import discover
 from rollstream import catalogue
 from rollstream.cli import app
+from rollstream.scaffold.kinds import KINDS as KINDS_OF_TEMPLATES
 from rollstream.settings import load
 from rollstream.settings.load import leaves, variable
 from rollstream.settings.model import Settings
@@ -36,7 +37,7 @@ from schemas.errors import FailureClass
 
 NOT_YET = {n for n in ("docs/performance.md",) if not (ROOT / n).exists()}  # figures come last; the page is linked already
 DAY_MS = 86_400_000
-TABLES = {"commands", "environments", "settings", "topics", "failure-classes"}
+TABLES = {"commands", "environments", "kinds", "settings", "topics", "failure-classes"}
 
 
 def everything():
@@ -96,6 +97,10 @@ def test_the_environments_are_those_of_the_manifests():
     assert broken == []
     for page, table in catalogue.tables(entries).items():
         assert tables(page)["environments"] == table, f"{page}: run `python -m rollstream.catalogue`"
+
+
+def test_the_kinds_are_those_of_the_templates():
+    assert dict(rows(tables("docs/environments.md")["kinds"])) == KINDS_OF_TEMPLATES
 
 
 def test_the_settings_are_those_of_the_program():
