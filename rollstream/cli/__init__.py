@@ -10,7 +10,21 @@ import sys
 
 import typer
 
-from rollstream.cli import broker, config, control, environment, environments, produce, run, status, tail, version, worker
+from rollstream.cli import (
+    aggregate,
+    broker,
+    config,
+    control,
+    environment,
+    environments,
+    produce,
+    profile,
+    run,
+    status,
+    tail,
+    version,
+    worker,
+)
 from rollstream.cli.common import Sections, flowing, state
 
 HELP = """Rollouts for reinforcement learning, as a pipeline on Apache Kafka.
@@ -54,7 +68,21 @@ def _root(
     state.debug = debug
 
 
-for _command in (run, produce, tail, status, control, worker, broker, environments, environment, config, version):
+for _command in (
+    run,
+    aggregate,
+    profile,
+    produce,
+    tail,
+    status,
+    control,
+    worker,
+    broker,
+    environments,
+    environment,
+    config,
+    version,
+):
     _command.register(app)
 
 

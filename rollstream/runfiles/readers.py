@@ -52,8 +52,15 @@ class JsonLines:
 
     def numbered(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Every object with the number of its line."""
+        for number, _, _, value in self.placed():
+            yield number, value
+
+    def placed(self) -> Iterator[tuple[int, int, int, dict[str, Any]]]:
+        """Every object with its line: number, first byte and size in bytes."""
+        start = end = 0
         with self.path.open("rb") as file:
             for number, line in enumerate(file, 1):
+                start, end = end, end + len(line)
                 if not line.strip():
                     continue
                 try:
@@ -65,7 +72,7 @@ class JsonLines:
                     return
                 if not isinstance(value, dict):
                     raise MalformedLineError(self.path, number, "expected a JSON object")
-                yield number, value
+                yield number, start, len(line), value
 
 
 def key_of(line: dict[str, Any]) -> Key | None:

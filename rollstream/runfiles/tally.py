@@ -65,6 +65,9 @@ def tally(runs: Sequence[RunPaths], registry: Registry | None) -> tuple[dict[str
     torn = [_results(paths, agents, done, registry) for paths in runs]
     for paths in runs:
         torn += _denominators(paths, agents, done)
+    if not all(paths.materialized.exists() for paths in runs):  # what was asked for of a part says nothing of the whole
+        for agent in agents.values():
+            agent.expected = None
     return agents, [t for t in torn if t is not None]
 
 
@@ -75,7 +78,7 @@ def _results(paths: RunPaths, agents: dict[str, Agent], done: set[Key], registry
         if key is None or key in done:
             continue
         done.add(key)
-        name = _agent(line)
+        name = agent_of(line)
         if name not in agents:
             agents[name] = Agent(_environment(registry, name))
         _add(agents[name], key, line)
@@ -106,7 +109,7 @@ def _denominators(paths: RunPaths, agents: dict[str, Agent], done: set[Key]) -> 
     inputs = JsonLines(paths.materialized)
     owner: dict[Key, str] = {}
     for line in inputs if paths.materialized.exists() else ():
-        name, key = _agent(line), key_of(line)
+        name, key = agent_of(line), key_of(line)
         agents.setdefault(name, Agent()).asked(key[0] if key else -1)
         if key is not None and key not in done:
             owner[key] = name
@@ -114,14 +117,15 @@ def _denominators(paths: RunPaths, agents: dict[str, Agent], done: set[Key]) -> 
     for line in failures if paths.failures.exists() else ():
         key = key_of(line)
         if key is not None and line.get(AGENT_REF) is not None:
-            owner.setdefault(key, _agent(line))
+            owner.setdefault(key, agent_of(line))
     for key, tries in failed_tries(paths.failures).items():
         if key not in done:
             agents.setdefault(owner.get(key, UNKNOWN_AGENT), Agent()).failed[tries.last_class] += 1
     return inputs.torn, failures.torn
 
 
-def _agent(line: Mapping[str, Any]) -> str:
+def agent_of(line: Mapping[str, Any]) -> str:
+    """Name of the agent in a line's `agent_ref`, or `UNKNOWN_AGENT`."""
     ref = line.get(AGENT_REF)
     return str(ref["name"]) if isinstance(ref, Mapping) and "name" in ref else UNKNOWN_AGENT
 

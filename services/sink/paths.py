@@ -32,6 +32,14 @@ class RunPaths:
         return self._beside("_aggregate_metrics.json")
 
     @property
+    def reward_profile(self) -> Path:
+        return self._beside("_reward_profiling.jsonl")
+
+    @property
+    def agent_metrics(self) -> Path:
+        return self._beside("_agent_metrics.json")
+
+    @property
     def run(self) -> Path:
         return self._beside("_run.json")
 
@@ -42,7 +50,7 @@ class RunPaths:
     @property
     def derived(self) -> tuple[Path, ...]:
         """What is computed from the results and must not outlive them."""
-        return self.aggregate, self._beside("_reward_profiling.jsonl"), self._beside("_agent_metrics.json")
+        return self.aggregate, self.reward_profile, self.agent_metrics
 
     def _beside(self, suffix: str) -> Path:
         return self.results.with_name(self.results.name.removesuffix(_SUFFIX) + suffix)
