@@ -37,7 +37,7 @@ from services.runtime.connection import Connection
 
 SEED_SETTING = "ROLLSTREAM_TEST_SEED"
 SEED = int(os.environ.get(SEED_SETTING) or secrets.randbelow(1 << 32))
-PROFILE = os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev")
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE") or "usual"
 ROOT = Path(__file__).parents[1]
 PARTITIONS = 2  # the fewest with which keys can land in different ones
 
@@ -45,8 +45,9 @@ _PROCESS_BYTES = 2 << 30  # a process of ours, its broker, a second one that a t
 _OURS = ("tests", "rollstream", "services", "environments", "schemas", "benchmarks")
 
 _too_slow = [hypothesis.HealthCheck.too_slow]  # shared machines stall; a real slowness shows in the test's own timeout
-hypothesis.settings.register_profile("dev", max_examples=50, deadline=None, suppress_health_check=_too_slow)
-hypothesis.settings.register_profile("ci", max_examples=200, deadline=None, suppress_health_check=_too_slow, print_blob=True)
+_common = {"deadline": None, "suppress_health_check": _too_slow, "print_blob": True}
+hypothesis.settings.register_profile("usual", max_examples=50, **_common)  # every run has another seed: they add up
+hypothesis.settings.register_profile("deep", max_examples=1_000, **_common)  # before a release, or after a change to a parser
 hypothesis.settings.load_profile(PROFILE)
 
 

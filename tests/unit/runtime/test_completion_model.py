@@ -7,6 +7,7 @@ integers, so that spans of tens of thousands of offsets can be compared after ev
 import random
 
 import hypothesis
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -212,7 +213,11 @@ class CompletionMachine(RuleBasedStateMachine):
         return (1 << below) - 1 | position.finished << below
 
 
-CompletionMachine.TestCase.settings = hypothesis.settings(
-    max_examples=max(25, hypothesis.settings.default.max_examples // 4), stateful_step_count=25
-)
-TestCompletionMachine = CompletionMachine.TestCase
+def machine(examples):
+    made = type("Made", (CompletionMachine,), {}).TestCase
+    made.settings = hypothesis.settings(max_examples=examples, stateful_step_count=25)
+    return made
+
+
+TestCompletionMachine = machine(max(10, hypothesis.settings.default.max_examples // 5))
+TestCompletionMachineForLong = pytest.mark.slow(pytest.mark.timeout(600)(machine(200)))

@@ -269,12 +269,16 @@ async def play(shape: Sequence[tuple[int, str, str]], schedule: Sequence[Any], l
     return world
 
 
-@settings(max_examples=400, deadline=None)
-@given(records, steps, habits)
 @pytest.mark.timeout(300)
-def test_whatever_happens_every_line_is_in_the_files_once(shape: Any, schedule: Any, last: Habits) -> None:
-    world = asyncio.run(play(shape, schedule, last))
-    assert world.lines() == world.expected()
+@pytest.mark.parametrize("examples", [100, pytest.param(1_000, marks=pytest.mark.slow)])
+def test_whatever_happens_every_line_is_in_the_files_once(examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(records, steps, habits)
+    def whatever_happens(shape: Any, schedule: Any, last: Habits) -> None:
+        world = asyncio.run(play(shape, schedule, last))
+        assert world.lines() == world.expected()
+
+    whatever_happens()
 
 
 SHAPE = [(1, "a", "result"), (3, "b", "result"), (1, "", "result"), (2, "a", "failure"), (1, "a", "result"), (4, "b", "result")]

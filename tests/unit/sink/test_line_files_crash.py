@@ -33,12 +33,14 @@ class MortalDisk(Disk):
     def __init__(self, ticks: float = float("inf")) -> None:
         self.ticks = ticks
         self.spent = 0
+        self.calls: list[int] = []  # the ticks spent before each call
         self.paths: dict[int, Path] = {}
         self.synced: dict[Path, int] = {}
         self.unsynced_rename: tuple[Path, bytes | None] | None = None
 
     def _tick(self, count: int = 1) -> int:
         """How many ticks of `count` this disk lives to see."""
+        self.calls.append(self.spent)
         lived = int(min(count, self.ticks - self.spent))
         self.spent += lived
         return lived
@@ -158,11 +160,12 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-def unbroken(tmp_path: Path, log: Log) -> tuple[dict[str, bytes], int]:
+def unbroken(tmp_path: Path, log: Log) -> tuple[dict[str, bytes], MortalDisk]:
+    """What the files hold when nothing goes wrong, and the disk that they were written to."""
     disk, clean = MortalDisk(), tmp_path / "clean"
     clean.mkdir()
     assert run(clean, log, disk)
-    return content(clean), disk.spent
+    return content(clean), disk
 
 
 def test_the_unbroken_run_counts_each_rollout_once(tmp_path: Path, make: Any) -> None:
@@ -173,10 +176,15 @@ def test_the_unbroken_run_counts_each_rollout_once(tmp_path: Path, make: Any) ->
 
 
 @pytest.mark.timeout(240)
-def test_killed_at_every_byte_and_call_it_ends_with_the_same_files(tmp_path: Path, folder: Path, make: Any) -> None:
+@pytest.mark.parametrize("stride", [13, pytest.param(1, marks=pytest.mark.slow)])
+def test_killed_at_every_call_and_byte_it_ends_with_the_same_files(
+    tmp_path: Path, folder: Path, make: Any, stride: int
+) -> None:
+    """At every call, the first and last bytes of every write, and every `stride`-th byte between."""
     log = workload(make)
-    expected, ticks = unbroken(tmp_path, log)
-    for tick in range(ticks):
+    expected, disk = unbroken(tmp_path, log)
+    near = {tick + n for tick in disk.calls for n in (-2, -1, 0, 1, 2)}
+    for tick in sorted(near.union(range(0, disk.spent, stride)).intersection(range(disk.spent))):
         assert not run(folder, log, MortalDisk(tick))
         before = {p: p.read_bytes() for p in folder.glob("out*.jsonl")}
         assert run(folder, log, MortalDisk()), tick
@@ -213,12 +221,21 @@ def test_killed_again_and_again_with_power_cuts(
 
 
 @pytest.mark.timeout(240)
-def test_files_cut_at_every_byte_without_a_checkpoint_are_taken_over(tmp_path: Path, folder: Path, make: Any) -> None:
-    """The checkpoint is lost: resume keeps whole lines, and their records coming again are not written twice."""
+@pytest.mark.parametrize("stride", [29, pytest.param(1, marks=pytest.mark.slow)])
+def test_files_cut_at_any_byte_without_a_checkpoint_are_taken_over(
+    tmp_path: Path, folder: Path, make: Any, stride: int
+) -> None:
+    """Cut around the end of every line, and at every `stride`-th byte.
+
+    The checkpoint is lost: resume keeps whole lines, and their records coming again are not written twice.
+    """
     log = workload(make)
     expected, _ = unbroken(tmp_path, log)
     for name in ("out.jsonl", "out_failures.jsonl"):
-        for size in range(0, len(expected[name]) + 1, 3):
+        full = len(expected[name])
+        ends = (n + 1 for n, byte in enumerate(expected[name]) if byte == ord(b"\n"))
+        near = {end + n for end in ends for n in (-2, -1, 0, 1, 2)}
+        for size in sorted(near.union(range(0, full + 1, stride)).intersection(range(full + 1))):
             for other in ("out.jsonl", "out_failures.jsonl"):
                 (folder / other).write_bytes(expected[other] if other != name else expected[other][:size])
             assert run(folder, log, MortalDisk(), Mode.RESUME)
