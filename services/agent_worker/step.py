@@ -161,9 +161,9 @@ class TurnStep:
             raise DataError(f"the agent asks for a model named {request.model!r}, which this worker does not have")
         rollout = opened.rollout
         body = request_body(request, opened.params, opened.conversation, client.endpoint.name)
-        key = f"{rollout.ref.run_id}/{rollout.ref.rollout_id}/{rollout.turn}.{index}"
-        reply = await client.create(body, idempotency_key=key, deadline=self._deadline(rollout, request.timeout_s))
-        return Response(reply.body)
+        session = f"{rollout.ref.run_id}/{rollout.ref.rollout_id}"
+        key, deadline = f"{session}/{rollout.turn}.{index}", self._deadline(rollout, request.timeout_s)
+        return Response((await client.create(body, idempotency_key=key, deadline=deadline, session=session)).body)
 
     def _deadline(self, rollout: Rollout, timeout_s: float | None) -> float | None:
         """When a call must end, as loop time: its own bound or the rollout's, whichever is earlier."""

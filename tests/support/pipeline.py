@@ -26,8 +26,8 @@ from schemas import codec, jsontext
 from schemas.events import Failure
 from schemas.topics import CONTROL, FAILURES, PROMPTS, SCORED, Topics
 from services.agent_worker import app as agent_app
-from services.models.client import PolicyClient
 from services.models.endpoint import ModelEndpoint, RetryBudget, Timeouts
+from services.models.replicas import client_of
 from services.runtime.claims import ClaimStore
 from services.runtime.clients import Clients
 from services.runtime.connection import Connection
@@ -255,7 +255,7 @@ async def running(
     found = registry()
     agent = agent_app.AgentSettings(b.in_flight, b.rollout_timeout_s, b.high_water, b.low_water)
     make: dict[str, Callable[[], Worker]] = {
-        "agent": lambda: agent_app.build(pipeline, agent, found, claims, {"policy": PolicyClient(policy)}, Clients()),
+        "agent": lambda: agent_app.build(pipeline, agent, found, claims, {"policy": client_of(policy)}, Clients()),
         "tool": lambda: tool_app.build(pipeline, tool_app.ToolSettings(b.in_flight, b.tool_timeout_s), found, claims, clients),
         "verifier": lambda: verifier_app.build(pipeline, b.verifier(), found, claims, clients),
         "sink": lambda: sink_app.build(

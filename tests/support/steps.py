@@ -93,7 +93,7 @@ class ScriptedPolicy:
         self.keys: list[str] = []
         self.deadlines: list[float | None] = []
 
-    async def create(self, body: bytes, *, idempotency_key: str, deadline: float | None) -> Any:
+    async def create(self, body: bytes, *, idempotency_key: str, deadline: float | None, session: str = "") -> Any:
         self.requests.append(jsontext.loads_lenient(body))
         self.keys.append(idempotency_key)
         self.deadlines.append(deadline)
