@@ -1,0 +1,1 @@
+"""More than a hundred generated reasoning tasks, each scored by its own scorer of the reasoning-gym library."""
