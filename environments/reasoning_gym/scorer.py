@@ -59,10 +59,13 @@ class Refused(ValueError):
 
 
 def score(name: str, answer: str, entry: Mapping[str, Any], *, tuples: bool = False) -> tuple[float, str | None]:
-    """The score of an answer to a library entry, and why it is 0 if for another reason than the answer's worth."""
+    """The score of an answer to a library entry, and why it is 0 if for another reason than the answer's worth.
+
+    A task that the library has not scores 0. Raises `ImportError` when the library cannot be used: that is no score.
+    """
     try:
         dataset = _dataset(name)
-    except Exception as e:  # noqa: BLE001 - the library's own, of any kind
+    except (LookupError, AssertionError) as e:  # the latter: `composite`, which is no task of its own
         return 0.0, _told(e)
     return _scored(dataset.score_answer, answer, _as_tuples(entry) if tuples and name in TUPLES else entry)
 
@@ -156,6 +159,7 @@ def _alone(module: str) -> types.ModuleType:
             bare = types.ModuleType(f"reasoning_gym{package}")
             bare.__path__ = [str(_root().joinpath(*package.split(".")))]
             sys.modules[bare.__name__] = bare
+    importlib.import_module("reasoning_gym.coaching")  # first: it and the library's factory import each other
     return importlib.import_module(f"reasoning_gym.{module}")
 
 

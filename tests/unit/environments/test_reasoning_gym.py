@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -260,6 +262,25 @@ def test_every_task_of_the_library_is_found_in_its_sources() -> None:
     assert len(found) == 106
     assert found["figlet_font"] == "cognition.figlet_fonts"
     assert {m.partition(".")[0] for m in found.values()} >= {"algebra", "arc", "code", "induction", "probability"}
+
+
+@pytest.mark.parametrize("name", ["base_conversion", "knights_knaves"])
+def test_any_task_may_be_the_first_of_a_process(name: str) -> None:
+    task = next(r for r in ROWS if r["metadata"]["source_dataset"] == name)
+    entry = {k: task[k] for k in ("question", "answer", "metadata")}
+    program = "import json, sys; from environments.reasoning_gym.scorer import score; print(score(*json.load(sys.stdin)))"
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    asked = json.dumps([name, task["answer"], entry])
+    done = subprocess.run(
+        command, input=asked, capture_output=True, text=True, timeout=50, check=True, cwd=Path(__file__).parents[3]
+    )
+    assert done.stdout == "(1.0, None)\n"
+
+
+def test_a_library_that_cannot_be_imported_is_no_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("environments.reasoning_gym.scorer._modules", lambda: {"broken": "logic.no_such_module"})
+    with pytest.raises(VerifierError, match="ModuleNotFoundError"):
+        verified(row("broken"), "1")
 
 
 # Rows.
