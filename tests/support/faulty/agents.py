@@ -90,4 +90,5 @@ class Careful(Agent):
             return Step(CloseEnvironment() if view.closable else Finish(), replies[-1].output, {"closing": True})
         if view.failure is not None and view.turn > 1:
             return Step(CloseEnvironment(), memory={"error": f"asked twice: {view.failure}"})
-        return Step(CallModel((ModelRequest(keep=frozenset({"top_p"}), params={"user": "u"}),), on_failure="tell"))
+        request = ModelRequest(keep=frozenset({"top_p"}), params={"user": "u"}, timeout_s=7.0)
+        return Step(CallModel((request,), on_failure="tell"))

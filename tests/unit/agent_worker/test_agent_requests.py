@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from support.steps import ScriptedPolicy, read, record, reply, rollout, said
 from environments.agents.agent import ModelRequest
 from environments.tools import with_tools
 from schemas import codec, headers
-from schemas.errors import ModelError
+from schemas.errors import ModelError, RolloutTimeout
 from schemas.events import ToolCall, ToolCalls, Trajectory, Turn
 from services.runtime.claims import claim_in_name
 
@@ -45,6 +46,30 @@ async def test_a_failed_call_is_told_and_counted_and_the_next_one_has_a_key_of_i
         {"input": [{"role": "user", "content": "Go."}], "model": "policy-model", "top_p": 0.5, "user": "u"}
     ]
     assert event.kind == "close"
+
+
+async def test_a_call_that_was_not_answered_in_time_is_told_unless_it_was_the_rollouts_own_time(bench):
+    given = rollout(careful(), "faulty_careful")
+    _, event = await turn(bench, given, RolloutTimeout("no answer"))
+    assert isinstance(event, Turn)
+    bench.now += 59.99
+
+    async def late():
+        bench.now += 1
+        return RolloutTimeout("no answer")
+
+    failure = read(await bench.take(bench.turn(late), "turns", Turn(given)))
+    assert (failure.failure_class, failure.message) == ("timeout", "no answer")
+
+
+@pytest.mark.parametrize(("left_s", "bound_s"), [(60.0, 7.0), (2.0, 2.0)])
+async def test_a_call_is_bounded_by_itself_and_by_the_rollout(bench, left_s, bound_s):
+    bench.now += 60.0 - left_s
+    begun = asyncio.get_running_loop().time()
+    policy, _ = await turn(bench, rollout(careful(), "faulty_careful"), reply(said("hi")))
+    (deadline,) = policy.deadlines
+    assert begun + bound_s <= deadline + 0.01
+    assert deadline <= asyncio.get_running_loop().time() + bound_s
 
 
 async def test_closing_comes_back_to_the_agent_whose_fields_reach_the_line(bench):
