@@ -43,7 +43,7 @@ MakeTarget = Callable[[GroupDeliveries, Callable[[Exception], None]], Target]
 def build(pipeline: Pipeline, target: MakeTarget, claims: ClaimStore, observe: Observe | None = None) -> Worker:
     """The sink; `observe` sees every line made."""
     worker = Worker(STAGE, pipeline, clients=[ClaimSweeper(claims)])  # it has the last word on a rollout
-    step = _step(pipeline, claims)
+    step = sink_step(pipeline.topics.name(names.SCORED), claims, pipeline.scope or None)
     seen = _Observed(step, observe) if observe else step
     bounds = StageSettings(STAGE, _IN_ORDER, _TIMEOUT_S, in_order=True)
 
@@ -56,7 +56,9 @@ def build(pipeline: Pipeline, target: MakeTarget, claims: ClaimStore, observe: O
     return worker
 
 
-def _step(pipeline: Pipeline, claims: ClaimStore) -> SinkStep:
+def sink_step(scored_topic: str, claims: ClaimStore, run_id: str | None = None) -> SinkStep:
+    """The step over a claim store, for the records of one run or (None) of all."""
+
     async def resolve(name: str) -> bytes:
         return await claims.get(name, claim_in_name(name))
 
@@ -65,7 +67,7 @@ def _step(pipeline: Pipeline, claims: ClaimStore) -> SinkStep:
             raise InfrastructureError(f"the {part} travels by reference, and the event does not say of which rollout")
         return await claims.unpack(ref, part, payload)
 
-    return SinkStep(pipeline.topics.name(names.SCORED), resolve, read, pipeline.scope or None)
+    return SinkStep(scored_topic, resolve, read, run_id)
 
 
 class _Observed:

@@ -19,6 +19,9 @@ from services.verifier_worker.judge_calls import JUDGE_CALLS
 
 NOTES = "_ng_notes"
 
+SCORING = "_ng_scoring"
+"""The field of a line that a re-verification made: which scoring, by which verifier and version, of what (platform.md C5)."""
+
 
 def result_line(
     ref: RolloutRef,
@@ -44,7 +47,7 @@ def _line(
     ref: RolloutRef, agent: str, row: Mapping[str, Any], response: bytes, verdict: Verdict, added: Mapping[str, Any]
 ) -> bytes:
     line: dict[str, Any] = {PARAMS: added.get(PARAMS, row[PARAMS]), "response": jsontext.Fragment(response)}
-    line.update((k, v) for k, v in row.items() if k not in _OWN and k != JUDGE_CALLS)  # a row may be an old line
+    line.update((k, v) for k, v in row.items() if k not in _OWN and k not in _OF_ANOTHER)  # a row may be an old line
     line |= _extras(verdict, added)
     line["reward"] = verdict.reward
     if verdict.components is not None:
@@ -69,6 +72,10 @@ def identity(ref: RolloutRef, agent: str, row: Mapping[str, Any]) -> dict[str, A
 
 
 _OWN = frozenset({PARAMS, "response", "reward", AGENT_REF, TASK_INDEX, ROLLOUT_INDEX, ATTEMPT_INDEX, ROLLOUT_ID})
+
+
+_OF_ANOTHER = frozenset({JUDGE_CALLS, SCORING})
+"""What a verification says about itself: in a row, it belongs to an earlier one."""
 
 
 def _extras(verdict: Verdict, added: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Owns what a verification is given and how its line is sent. Invariant: what is l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,6 +19,10 @@ from services.runtime.failures import trace_of
 from services.runtime.record import ConsumerRecord, Outgoing
 from services.verifier_worker.line import result_line
 from services.verifier_worker.verifying import Subject, Verifying
+
+
+Stamp = Callable[[Trajectory, ConsumerRecord], Mapping[str, Any]]
+"""Fields by which the lines of a re-verification say what they are (`line.SCORING`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,7 @@ class Scoring:
     claims: ClaimStore
     verifying: Verifying
     writing: Writing
+    stamp: Stamp | None = None
 
     async def subject(self, trajectory: Trajectory) -> Subject:
         """What of a trajectory is verified, fetched from wherever it lies."""
@@ -84,5 +89,7 @@ class Scoring:
         """The record of a verdict; `beside` are further fields of the line."""
         data = trajectory.result.data or await self.claims.unpack(trajectory.ref, "result", trajectory.result)
         added = {**(jsontext.loads(data) if data else {}), **(beside or {})}
+        if self.stamp is not None:
+            added |= self.stamp(trajectory, record)
         line = result_line(trajectory.ref, trajectory.agent, row, subject.response, verdict, added)
         return await self.writing.record(trajectory, verdict.reward, line, record)

@@ -27,7 +27,7 @@ from services.runtime.shelf import Shelf
 from services.runtime.standing import check_running
 from services.verifier_worker.group_scoring import GroupScoring, repetition
 from services.verifier_worker.groups import Arrival, Closed, GroupBounds, Groups
-from services.verifier_worker.scored import Scoring, Writing
+from services.verifier_worker.scored import Scoring, Stamp, Writing
 from services.verifier_worker.verifying import Verifying
 
 
@@ -35,7 +35,8 @@ from services.verifier_worker.verifying import Verifying
 class VerifyTools:
     """What the verifier step needs. `timeout_s` bounds one verification; `record_judge_calls` puts them into the line.
 
-    `incomplete_groups`: whether a group that is closed before all of its rollouts are here is scored or fails.
+    `incomplete_groups`: whether a group that is closed before all of its rollouts are here is scored or fails. `stamp` marks
+    the lines of a re-verification.
     """
 
     scored_topic: str
@@ -52,6 +53,7 @@ class VerifyTools:
     record_judge_calls: bool = True
     groups: GroupBounds = field(default_factory=GroupBounds)
     incomplete_groups: Literal["score", "fail"] = "score"
+    stamp: Stamp | None = None
 
 
 class VerifyStep:
@@ -60,7 +62,8 @@ class VerifyStep:
     def __init__(self, tools: VerifyTools) -> None:
         self._tools = tools
         verifying = Verifying(tools.offload, tools.clients, tools.timeout_s, tools.record_judge_calls)
-        self._scoring = Scoring(tools.claims, verifying, Writing(tools.scored_topic, tools.claims, tools.scored_format))
+        writing = Writing(tools.scored_topic, tools.claims, tools.scored_format)
+        self._scoring = Scoring(tools.claims, verifying, writing, tools.stamp)
         self._shelf = Shelf(tools.groups.memory_bytes, tools.groups.disk_bytes)
         self._score_group = GroupScoring(
             self._scoring, tools.registry, tools.failures, tools.control, tools.groups.timeout_s, tools.incomplete_groups

@@ -28,7 +28,7 @@ from services.runtime.chance import VERIFICATION, rng_of
 from services.runtime.clients import Clients
 from services.runtime.offload import Offload
 from services.runtime.state import read_state
-from services.verifier_worker.judge_calls import JUDGE_CALLS, Recorder
+from services.verifier_worker.judge_calls import JUDGE_CALLS, Recorder, Replay
 
 T = TypeVar("T")
 
@@ -54,21 +54,26 @@ class Verifying:
     timeout_s: float
     record: bool = True
 
-    async def verdict(self, environment: Environment, subject: Subject, row: Mapping[str, Any]) -> Verdict:
-        """The verdict on `subject` (`row`: its row, parsed); raises the `RolloutError` that kept it from one."""
+    async def verdict(
+        self, environment: Environment, subject: Subject, row: Mapping[str, Any], recorded: Sequence[Any] = ()
+    ) -> Verdict:
+        """The verdict on `subject` (`row`: its row, parsed); raises the `RolloutError` that kept it from one.
+
+        Model calls that are among the `recorded` of an earlier verification are answered from there.
+        """
         heavy = environment.cpu_heavy and self.clients.pool is not None
-        work = self._in_process(subject) if heavy else self._in_thread(environment, subject, row)
+        work = self._in_process(subject) if heavy else self._in_thread(environment, subject, row, recorded)
         return await self._settled(work, subject)
 
     async def verdicts(
-        self, environment: Environment, subjects: Sequence[Subject], *, all_or_none: bool
+        self, environment: Environment, subjects: Sequence[Subject], *, all_or_none: bool, recorded: Sequence[Any] = ()
     ) -> list[Verdict | RolloutError]:
         """The verdicts on the `subjects` of one group, in their order; raises the `RolloutError` that kept it from them.
 
         A subject that cannot be read has that error in its place and is not scored; with `all_or_none`, nobody is then.
         A group is always verified in a thread, be the environment `cpu_heavy` or not.
         """
-        context = self.clients.context(subjects[0].ref, VERIFICATION)
+        context = self._context(subjects[0], recorded)
         call = partial(_group_verdicts, environment, subjects, context, record=self.record, all_or_none=all_or_none)
         waits = iscoroutinefunction(environment.verify_group)
         return await self._settled(self.offload.submit(call, self.timeout_s, waits=waits), subjects[0])
@@ -83,8 +88,14 @@ class Verifying:
         except Exception as e:
             raise VerifierError(f"{subject.environment}: {e!r}") from e
 
-    def _in_thread(self, environment: Environment, subject: Subject, row: Mapping[str, Any]) -> Awaitable[Verdict]:
+    def _context(self, subject: Subject, recorded: Sequence[Any]) -> Context:
         context = self.clients.context(subject.ref, VERIFICATION)
+        return replace(context, models=Replay(recorded, context.models)) if recorded else context
+
+    def _in_thread(
+        self, environment: Environment, subject: Subject, row: Mapping[str, Any], recorded: Sequence[Any]
+    ) -> Awaitable[Verdict]:
+        context = self._context(subject, recorded)
         waits = _waits(type(environment).verify)  # a plain function cannot ask a model
         verify = _recorded_verdict if waits and self.record else _verdict
         call = partial(verify, environment, subject, row, context)
