@@ -17,6 +17,7 @@ from rollstream.cli import (
     control,
     environment,
     environments,
+    model,
     produce,
     profile,
     run,
@@ -80,6 +81,7 @@ for _command in (
     broker,
     environments,
     environment,
+    model,
     config,
     version,
 ):

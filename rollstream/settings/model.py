@@ -128,6 +128,16 @@ class OtherModel(Model):
 ModelKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
 
 
+class Gateway(Section):
+    """`rollstream model serve`: the models behind the APIs that agent harnesses speak (docs/models.md)."""
+
+    host: str = "127.0.0.1"
+    port: Port = Field(8_080, description="0: any free port")
+    api_key: SecretStr | None = Field(None, description="what callers must show; unset: nothing")
+    captures: Path | None = Field(None, description="folder for the calls of rollouts; unset: they are not kept")
+    in_flight: InFlight = Field(4_096, description="calls at once; further ones are sent away with 503")
+
+
 class Claims(Section):
     """Where what is too large for a record goes (claim check)."""
 
@@ -296,6 +306,7 @@ class Settings(BaseSettings):
     model: Model = Model()
     models: dict[ModelKey, OtherModel] = Field(default_factory=dict, description="others by name, judges for example")
     variants: dict[str, OwnVariant] = Field(default_factory=dict, description="of environments, beside the shipped ones")
+    gateway: Gateway = Gateway()
     claims: Claims = Claims()
     environments: Environments = Environments()
     agent: Agent = Agent()
