@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TextIO, TypeVar, cast
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 if TYPE_CHECKING:
     from rollstream.settings import Loaded, Settings
@@ -93,7 +93,8 @@ def command(function: Callable[P, None]) -> Callable[P, None]:
 
 def add(app: typer.Typer, function: Callable[..., None], panel: str | None = None, name: str | None = None) -> None:
     """Add a command under `name` (by default its function's), with its docstring as help."""
-    app.command(name or function.__name__, rich_help_panel=panel, help=flowing(function.__doc__ or ""))(command(function))
+    help_text = flowing(function.__doc__ or "")
+    app.command(name or function.__name__, cls=Grouped, rich_help_panel=panel, help=help_text)(command(function))
 
 
 def flowing(text: str) -> str:
@@ -119,6 +120,33 @@ class Sections(TyperGroup):
         for panel, rows in panels.items():
             with formatter.section(panel):
                 formatter.write_dl(rows)
+
+
+class Grouped(TyperCommand):
+    """A command whose help lists options, and arguments, under their panels; those without one stand where it is usual."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        parameters = self.get_params(ctx)
+        arguments = [p for p in parameters if p.param_type_name == "argument"]
+        panels: dict[str, list[tuple[str, str]]] = {} if any(map(_panel, arguments)) else {"Arguments": []}
+        for parameter in [p for p in parameters if p not in arguments]:
+            _put(panels, _panel(parameter) or "Options", parameter.get_help_record(ctx))
+        for parameter in arguments:
+            _put(panels, _panel(parameter) or "Arguments", parameter.get_help_record(ctx))
+        for panel, rows in panels.items():
+            if rows:
+                with formatter.section(panel):
+                    formatter.write_dl(rows)
+
+
+def _panel(parameter: Any) -> str | None:
+    panel = getattr(parameter, "rich_help_panel", None)
+    return panel if isinstance(panel, str) else None
+
+
+def _put(panels: dict[str, list[tuple[str, str]]], panel: str, row: tuple[str, str] | None) -> None:
+    if row is not None:
+        panels.setdefault(panel, []).append(row)
 
 
 def _first_sentence(found: Any) -> str:

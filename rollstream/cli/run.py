@@ -23,6 +23,7 @@ from rollstream.cli.common import (
     quiet_logs,
     say,
 )
+from rollstream.cli.results import show_agents, too_incomplete
 from rollstream.runner.early import EarlySignals
 
 if TYPE_CHECKING:
@@ -40,12 +41,81 @@ def register(app: typer.Typer) -> None:
     add(app, run, "Rollouts")
 
 
+ROWS, REQUEST, RESULTS, MODEL = "Rows", "Requests", "Results", "Model"
+
+
 def run(  # noqa: PLR0917 - the flags of a command
+    parameters: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="responses_create_params.KEY=VALUE",
+            help="Request parameters that win over those of the rows; null is a value.",
+            rich_help_panel=REQUEST,
+            show_default=False,
+        ),
+    ] = None,
     environment: Annotated[
-        list[str] | None, typer.Option("--environment", "-e", metavar="NAME", help="Its example tasks; may be repeated.")
+        list[str] | None,
+        typer.Option("--environment", "-e", metavar="NAME", help="Its example tasks; may be repeated.", rich_help_panel=ROWS),
     ] = None,
     input_file: Annotated[
-        Path | None, typer.Option("--input", "-i", metavar="FILE", help="JSONL rows instead of example tasks.")
+        Path | None,
+        typer.Option("--input", "-i", metavar="FILE", help="JSONL rows instead of example tasks.", rich_help_panel=ROWS),
+    ] = None,
+    agent: Annotated[
+        str | None,
+        typer.Option("--agent", "-a", metavar="NAME", help="For rows that name no agent.", rich_help_panel=ROWS),
+    ] = None,
+    limit: Annotated[
+        int,
+        typer.Option(
+            "--limit", metavar="N", min=0, help="Tasks of each source; 0: all.", show_default=False, rich_help_panel=ROWS
+        ),
+    ] = 0,
+    repeats: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--repeats",
+            "-n",
+            metavar="N|AGENT=N",
+            help="Rollouts of each task; by agent when repeated, _default=N for the others.",
+            rich_help_panel=ROWS,
+        ),
+    ] = None,
+    seeds: Annotated[
+        bool, typer.Option("--seeds", help="Each rollout's index as its seed (extra_body).", rich_help_panel=ROWS)
+    ] = False,
+    prompt_config: Annotated[
+        Path | None,
+        typer.Option("--prompt-config", metavar="FILE", help="YAML: prompts made from the rows' fields.", rich_help_panel=ROWS),
+    ] = None,
+    skills: Annotated[
+        Path | None,
+        typer.Option("--skills", metavar="DIR", help="Skills that the rows are to name, with a hash.", rich_help_panel=ROWS),
+    ] = None,
+    search_dir: Annotated[
+        list[Path] | None,
+        typer.Option("--search-dir", metavar="DIR", help="Where such files are looked for first.", rich_help_panel=ROWS),
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Run nothing when one row is bad.", rich_help_panel=ROWS)] = False,
+    temperature: Annotated[float | None, typer.Option("--temperature", metavar="X", min=0, rich_help_panel=REQUEST)] = None,
+    top_p: Annotated[float | None, typer.Option("--top-p", metavar="P", min=0, max=1, rich_help_panel=REQUEST)] = None,
+    max_output_tokens: Annotated[
+        int | None, typer.Option("--max-output-tokens", metavar="N", min=1, rich_help_panel=REQUEST)
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="URL/NAME",
+            help="http://host:8000/v1/my-model, or scripted (no model at all).",
+            rich_help_panel=MODEL,
+        ),
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option("--concurrency", "-c", metavar="N", min=1, help="Rollouts at the model at a time.", rich_help_panel=MODEL),
     ] = None,
     output: Annotated[
         Path,
@@ -54,19 +124,33 @@ def run(  # noqa: PLR0917 - the flags of a command
             "-o",
             metavar="DIR/STEM.jsonl",
             help="The results file; the others stand beside it. Begun anew unless --resume.",
+            rich_help_panel=RESULTS,
         ),
     ] = Path("results/rollouts.jsonl"),
-    model: Annotated[
-        str | None,
-        typer.Option("--model", "-m", metavar="URL/NAME", help="http://host:8000/v1/my-model, or scripted (no model at all)."),
-    ] = None,
-    repeats: Annotated[int, typer.Option("--repeats", "-n", min=1, help="Rollouts of each task.")] = 1,
-    limit: Annotated[int, typer.Option("--limit", min=0, help="Tasks of each source; 0: all.")] = 0,
-    concurrency: Annotated[
-        int | None, typer.Option("--concurrency", "-c", min=1, help="Rollouts at the model at a time.")
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --output.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Run nothing when one row is bad.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with the run in --output, from its stored rows.", rich_help_panel=RESULTS),
+    ] = False,
+    allow_changes: Annotated[
+        bool,
+        typer.Option("--allow-changes", help="Resume although model or arguments are others now.", rich_help_panel=RESULTS),
+    ] = False,
+    aggregate: Annotated[
+        bool,
+        typer.Option("--aggregate/--no-aggregate", help="Compute metrics at the end.", rich_help_panel=RESULTS),
+    ] = True,
+    min_completeness: Annotated[
+        float,
+        typer.Option(
+            "--min-completeness",
+            metavar="PERCENT",
+            min=0,
+            max=100,
+            help="Exit code 1 when fewer rollouts have a result.",
+            show_default=False,
+            rich_help_panel=RESULTS,
+        ),
+    ] = 0.0,
     bootstrap_servers: BootstrapServers = None,
     prefix: Prefix = None,
     config: ConfigFile = None,
@@ -80,17 +164,63 @@ def run(  # noqa: PLR0917 - the flags of a command
 
     Exit code 0 when every rollout was scored, 3 when some failed, 130 when the run was stopped.
     """
-    if bool(environment) == bool(input_file) and not (environment and input_file and len(environment) == 1):
-        raise UsageError("name what to run: --environment NAME (repeatable) or --input FILE (with one --environment at most)")
     if output.is_dir():
         raise UsageError(f"--output {output} is a directory; name the results file in it, such as {output / 'rollouts.jsonl'}")
+    if min_completeness and not aggregate:
+        raise UsageError("--min-completeness is read from the metrics; leave --no-aggregate out")
     with EarlySignals.kept() as early:
         from rollstream.runner.plan import RunRequest
 
+        named = {"temperature": temperature, "top_p": top_p, "max_output_tokens": max_output_tokens}
+        request = RunRequest(
+            output,
+            tuple(environment or ()),
+            input_file,
+            **_repeats_and_overrides(repeats, parameters, named),
+            limit=limit,
+            resume=resume,
+            strict=strict,
+            agent=agent,
+            add_seed=seeds,
+            prompt_config=prompt_config,
+            skills=skills,
+            search_folders=tuple(search_dir or ()),
+            allow_changes=allow_changes,
+            aggregate=aggregate,
+        )
+        _check_source(request)
         settings = _settings(bootstrap_servers, prefix, config, assignments, model, concurrency)
-        report = _run(RunRequest(output, tuple(environment or ()), input_file, repeats, limit, resume, strict), settings, early)
+        report = _run(request, settings, early)
     _show(report, settings)
+    short = too_incomplete(report.aggregated, min_completeness)
+    if short and not report.stopped:
+        fail(short, CANNOT)
     raise typer.Exit(_exit_code(report))
+
+
+def _check_source(request: RunRequest) -> None:
+    """One source, or none where a resume has its own."""
+    if request.resume and not request.has_source:
+        return
+    several = bool(request.environments) and request.input is not None and len(request.environments) > 1
+    if several or not request.has_source:
+        raise UsageError("name what to run: --environment NAME (repeatable) or --input FILE (with one --environment at most)")
+
+
+def _repeats_and_overrides(
+    repeats: list[str] | None, parameters: list[str] | None, named: dict[str, float | None]
+) -> dict[str, Any]:
+    from rollstream.runfiles.overrides import read_overrides, read_repeats
+    from rollstream.runfiles.problems import PlanError
+
+    given = [f"responses_create_params.{key}={value!r}" for key, value in named.items() if value is not None]
+    for parameter in parameters or ():
+        if not parameter.lstrip("+").startswith("responses_create_params."):
+            raise UsageError(f"{parameter}: write responses_create_params.KEY=VALUE; a setting goes with --set {parameter}")
+    try:
+        return {"overrides": read_overrides([*given, *(parameters or ())]), "repeats": read_repeats(repeats or ())}
+    except PlanError as e:
+        raise UsageError(str(e)) from e
 
 
 def _run(request: RunRequest, settings: Settings, early: EarlySignals) -> Report:
@@ -98,7 +228,8 @@ def _run(request: RunRequest, settings: Settings, early: EarlySignals) -> Report
     from rich.console import Console
 
     from rollstream.runner.display import Display
-    from rollstream.runner.run import RunError, RunStopped, run
+    from rollstream.runner.prepare import RunError
+    from rollstream.runner.run import RunStopped, run
 
     quiet_logs()
     try:
@@ -148,8 +279,6 @@ def _model(text: str) -> dict[str, Any]:
 def _show(report: Report, settings: Settings) -> None:
     from rich.console import Console
 
-    from environments.registry import Registry
-    from rollstream.runner.display import results_table
     from rollstream.text import printable
 
     console = Console(highlight=False)
@@ -157,8 +286,8 @@ def _show(report: Report, settings: Settings) -> None:
         say(str(problem))
     if len(report.problems) > _SHOWN:
         say(f"… and {len(report.problems) - _SHOWN:,} more rows refused; all are in {report.paths.failures}")
-    names = {v.agent.name: e.manifest.name for e in Registry.load().entries for v in e.manifest.variants.values()}
-    console.print(results_table(report.aggregated.agents, names))
+    if report.aggregated.agents:
+        show_agents(report.aggregated)
     if settings.model.url == "scripted":
         console.print("The policy was a script, not a model: its rewards say nothing about any policy.")
     for reason, count in report.reasons:

@@ -15,7 +15,9 @@ from pydantic import ValidationError
 from environments.registry import Binding, Registry
 from rollstream.runfiles.indices import Indices
 from rollstream.runfiles.problems import PlanError, RowProblem
+from rollstream.runfiles.prompt_config import InputTakenError, PromptConfig
 from rollstream.runfiles.repeats import RepeatPlan, Repeats
+from rollstream.runfiles.skills import SKILLS_REF
 from rollstream.runfiles.source import Line, read_lines
 from schemas import jsontext
 from schemas.errors import DataError
@@ -31,7 +33,8 @@ class Plan:
 
     `environment` or `agent` fill the `agent_ref` of rows that lack one. `overrides` are merged into
     `responses_create_params`, one level deep, and win; null is a value. `add_seed` gives each rollout its index as seed.
-    `limit` counts rows before repetition, 0 takes all.
+    `limit` counts rows before repetition, 0 takes all. `prompt` makes the input of every row (B7), `skills` is stamped on
+    it (B8).
     """
 
     environment: str | None = None
@@ -40,6 +43,8 @@ class Plan:
     repeats: Repeats = None
     add_seed: bool = False
     limit: int = 0
+    prompt: PromptConfig | None = None
+    skills: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +74,10 @@ class Expansion:
 
     def __init__(self, plan: Plan, registry: Registry) -> None:
         self._plan = plan
-        self._registry = registry
         self._repeats = RepeatPlan(plan.repeats)
         self._indices = Indices()
-        self._bindings: dict[str, Binding | DataError] = {}
+        self._agents = AgentChecks(registry)
+        self._taken: list[int] = []
         self._fill = _run_level_agent(plan, registry)
         _check_overrides(plan.overrides)
 
@@ -88,22 +93,33 @@ class Expansion:
                 continue
             try:
                 yield self._row(line)
+            except InputTakenError as e:
+                self._taken.append(line.number)
+                yield RowProblem(name, line.number, str(e), line.text)
             except DataError as e:
                 yield RowProblem(name, line.number, str(e), line.text)
 
     def check(self) -> None:
-        """Raise `PlanError` for what only all rows together show (agents without a number of repeats)."""
+        """Raise `PlanError` for what only all rows together show.
+
+        These are agents without a number of repeats, and rows with an input of their own beside a prompt config.
+        """
         self._repeats.check()
+        if self._taken:
+            raise PlanError(
+                f"a prompt config is given, and {len(self._taken):,} rows have an input of their own, in lines "
+                f"{', '.join(map(str, self._taken))}; leave one of the two out"
+            )
 
     def warnings(self) -> list[str]:
-        return self._repeats.warnings()
+        return [*(self._plan.prompt.warnings if self._plan.prompt else ()), *self._repeats.warnings()]
 
     def _row(self, line: Line) -> TaskRow:
         row = check_row(self._with_run_level(_parsed(line.text)))
         agent = agent_name(row)
         if agent is None:
             raise DataError(f"the row has no {AGENT_REF}; give it one, or name an environment or agent for the run")
-        self._check_task(row, agent)
+        self._agents.check(row, agent)
         repeats = self._repeats.of(agent)
         if repeats is None:
             raise DataError(f"num_repeats has no entry for its agent {agent}")
@@ -114,14 +130,25 @@ class Expansion:
         return TaskRow(line.number, row, agent, task, self._indices.rollouts(task, repeats), repeats, self._plan.add_seed)
 
     def _with_run_level(self, row: dict[str, Any]) -> dict[str, Any]:
+        if self._plan.prompt is not None:
+            row = self._plan.prompt.fill(row)
         if self._fill is not None and row.get(AGENT_REF) is None:
             row = {**row, AGENT_REF: {"type": AGENT_TYPE, "name": self._fill}}
         params = row.get(PARAMS)
         if self._plan.overrides and isinstance(params, dict):
             row = {**row, PARAMS: {**params, **self._plan.overrides}}
-        return row
+        return row if self._plan.skills is None else {**row, SKILLS_REF: self._plan.skills}
 
-    def _check_task(self, row: dict[str, Any], agent: str) -> None:
+
+class AgentChecks:
+    """Whether rows fit the environments of their agents; environments are loaded once."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._bindings: dict[str, Binding | DataError] = {}
+
+    def check(self, row: dict[str, Any], agent: str) -> None:
+        """Raise `DataError` for an agent that is not known here and for fields that its environment refuses."""
         binding = self._bindings.get(agent)
         if binding is None:
             binding = self._bindings[agent] = _bind(self._registry, agent)

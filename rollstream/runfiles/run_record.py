@@ -38,7 +38,7 @@ class RunRecord:
     `model` says which policy (`url`, `name`), `models` which others by name, `warnings` what a reader of the scores should
     know (a judge that was the policy), `rollouts` how many were asked for, `outcomes` how many ended how.
     `starting_offsets` are the ends of the topics when the run began, in the Kafka cluster `cluster_id`: a resume
-    reads from there.
+    reads from there. `changes` of the configuration were allowed when it was resumed.
     """
 
     run_id: str
@@ -54,6 +54,7 @@ class RunRecord:
     cluster_id: str = ""
     outcomes: Mapping[str, int] = field(default_factory=dict)
     ended: str | None = None
+    changes: Sequence[str] = ()
 
     def finished(self, outcomes: Mapping[str, int], ended: str | None = None) -> RunRecord:
         """The record of the same run at its end."""

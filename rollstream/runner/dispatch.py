@@ -40,10 +40,12 @@ class Dispatch:
 async def dispatch(producer: PromptProducer, plan: Dispatch) -> int:
     """Send the prompts; the number sent. Raises what the producer raises."""
     sent = 0
+    seen: set[tuple[int, int]] = set()
     for row in JsonLines(plan.path):
         key = key_of(row)
-        if key is None:
-            raise DataError(f"{plan.path}: a materialized row without task and rollout index")
+        if key is None or key in seen:  # refused when the rows were read
+            continue
+        seen.add(key)
         attempt = (plan.attempts or {}).get(key, 0)
         if (*key, attempt) in plan.skip:
             continue
