@@ -1,7 +1,8 @@
 """Record headers: what a reader may want to know without opening the value.
 
 Invariant: every record after admission carries its run and its rollout, so a reader can pick one run out of a shared
-topic for the price of comparing bytes. `traceparent` (W3C Trace Context) is passed on as it came.
+topic for the price of comparing bytes. `traceparent` (W3C Trace Context) is passed on as it came, and begun
+at admission where a prompt brings none (`schemas.trace`).
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ class Admission:
         return self._tools.failures.of_rollout(error, start, record)
 
     async def _seeded(self, start: Rollout, record: ConsumerRecord, environment: Environment, task: Any) -> Outgoing:
-        found = headers.of(start.ref, *trace_of(record))
+        found = headers.of(start.ref, *trace_of(record, start.ref))
         if environment.seed_on == "tool_worker":
             return event_record(self._tools.tool_calls_topic, start.ref.key, ToolCalls(start, kind="seed"), found)
         context = self._tools.clients.context(start.ref, 0)
@@ -177,7 +177,9 @@ class Admission:
 
     def _turn(self, rollout: Rollout, record: ConsumerRecord) -> Outgoing:
         value = codec.encode(Turn(rollout))
-        return Outgoing(self._tools.turns_topic, rollout.ref.key, value, headers.of(rollout.ref, *trace_of(record)))
+        return Outgoing(
+            self._tools.turns_topic, rollout.ref.key, value, headers.of(rollout.ref, *trace_of(record, rollout.ref))
+        )
 
     def _duplicate(self, ref: RolloutRef, record: ConsumerRecord, environment: str, agent: str) -> Outgoing:
         """The record of a second dispatch; its row is that of the first."""

@@ -39,8 +39,8 @@ class Absences:
 
     def of(self, outputs: Sequence[Outgoing]) -> list[Outgoing]:
         """The announcements that `outputs` call for."""
-        failures = [codec.decode(o.value, Failure) for o in outputs if o.topic == self.failures_topic]
-        return [self._record(f) for f in failures if self._is_awaited(f)]
+        failures = [(codec.decode(o.value, Failure), o.headers) for o in outputs if o.topic == self.failures_topic]
+        return [self._record(f, found) for f, found in failures if self._is_awaited(f)]
 
     def _announcing(self, deliveries: DeliveryFactory, partition: TopicPartition) -> Delivery:
         return _Announcing(deliveries(partition), self)
@@ -53,8 +53,9 @@ class Absences:
         except RolloutError:
             return False  # an environment that cannot be used has no group that waits
 
-    def _record(self, failure: Failure) -> Outgoing:
+    def _record(self, failure: Failure, found: headers.Headers) -> Outgoing:
         assert failure.ref is not None
+        passed = [h for h in found if h[0] == headers.TRACE]
         event = Trajectory(
             failure.ref,
             failure.environment,
@@ -66,7 +67,7 @@ class Absences:
             response=Payload(),
             absent=f"{failure.outcome} in the {failure.stage} stage ({failure.failure_class})",
         )
-        return Outgoing(self.trajectories_topic, failure.ref.task_key, codec.encode(event), headers.of(failure.ref))
+        return Outgoing(self.trajectories_topic, failure.ref.task_key, codec.encode(event), headers.of(failure.ref, *passed))
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from schemas import codec, headers
+from schemas import codec, headers, trace
 from schemas.errors import FailureClass, Outcome, RolloutError
 from schemas.events import Failure, Payload, Rollout, ToolCalls, Trajectory, Turn
 from schemas.identity import DEFAULT_RUN, MAX_ID_LENGTH, Place, RolloutRef
@@ -112,7 +112,7 @@ class Failures:
         return FailureClass.TIMEOUT if isinstance(error, TimeoutError) else self.blame
 
     def _outgoing(self, event: Failure, ref: RolloutRef | None, record: ConsumerRecord) -> Outgoing:
-        more = [(headers.OUTCOME, event.outcome.encode()), *trace_of(record)]
+        more = [(headers.OUTCOME, event.outcome.encode()), *trace_of(record, ref or place_of(record))]
         if ref is None:
             key = record.key[:_MAX_KEY] if record.key else record.key
             return Outgoing(self.topic, key, codec.encode(event), [(headers.RUN, event.run_id.encode()), *more])
@@ -127,10 +127,17 @@ def place_of(record: ConsumerRecord) -> Place:
     return Place(record.topic, record.partition, record.offset)
 
 
-def trace_of(record: ConsumerRecord) -> list[tuple[str, bytes]]:
-    """The record's trace context, to be passed on; what is too long to be one is left behind."""
+def trace_of(record: ConsumerRecord, begin: RolloutRef | Place | None = None) -> list[tuple[str, bytes]]:
+    """The record's trace context, to be passed on; what is too long to be one is left behind.
+
+    Where there is none, that of the rollout (or place) `begin` begins.
+    """
     value = headers.value(record.headers, headers.TRACE)
-    return [] if value is None or len(value) > _MAX_TRACE else [(headers.TRACE, value)]
+    if value is None or len(value) > _MAX_TRACE:
+        if begin is None:
+            return []
+        value = trace.started(begin) if isinstance(begin, RolloutRef) else trace.started_at(str(begin))
+    return [(headers.TRACE, value)]
 
 
 def _rollout_in(data: bytes) -> Rollout | Trajectory | None:

@@ -6,7 +6,7 @@ import pytest
 from support.pipeline import faulty, mcqa
 from support.steps import NOW, SOURCE, read, record
 
-from schemas import codec, headers
+from schemas import codec, headers, trace
 from schemas.events import Prompt
 from schemas.identity import RolloutRef, task_index_of
 
@@ -29,7 +29,8 @@ async def test_a_bare_row_is_one_rollout_named_by_its_place(bench):
     assert rollout.row.data == data
     assert (rollout.admitted_ms, rollout.deadline_ms) == (NOW * 1000, NOW * 1000 + 60_000)
     assert out.key == rollout.ref.key
-    assert out.headers == [(headers.RUN, b"default"), (headers.ROLLOUT, rollout.ref.rollout_id.encode())]
+    named = [(headers.RUN, b"default"), (headers.ROLLOUT, rollout.ref.rollout_id.encode())]
+    assert out.headers == [*named, (headers.TRACE, trace.started(rollout.ref))]
     assert bench.pressure.count == 1
 
 
@@ -58,7 +59,7 @@ async def test_a_trace_goes_along_and_a_header_that_is_none_stays_behind(bench):
     (out,) = bench.admission()(record("prompts", data, [("traceparent", b"00-a-b-01"), ("other", b"x")]))
     assert out.headers[2:] == [("traceparent", b"00-a-b-01")]
     (out,) = bench.admission()(record("prompts", data, [("traceparent", b"x" * 10_000_000)]))
-    assert out.headers[2:] == []
+    assert out.headers[2:] == [("traceparent", trace.started(read(out).rollout.ref))]
 
 
 async def test_only_the_runs_own_records_are_taken(bench):
