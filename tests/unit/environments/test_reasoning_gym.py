@@ -30,7 +30,7 @@ from services.sandbox.sandbox import SandboxService
 ROWS = [
     json.loads(line) for line in Path(package.__file__).with_name("data").joinpath("example.jsonl").read_text().splitlines()
 ]
-COUNTDOWN = ROWS[0]
+COUNTDOWN = next(r for r in ROWS if r["metadata"]["source_dataset"] == "countdown")
 
 
 def row(name: str, answer: str | None = "5", **metadata: Any) -> dict[str, Any]:
