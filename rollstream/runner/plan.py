@@ -6,17 +6,20 @@ import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from environments.discovery import Entry
 from environments.registry import Registry
-from rollstream.runfiles.expansion import Plan
+from rollstream.runfiles.expansion import AGENT_TYPE, Plan
 from rollstream.runfiles.prompt_config import PromptConfig
 from rollstream.runfiles.repeats import Repeats
 from rollstream.runfiles.search import SearchRoots
 from rollstream.runfiles.skills import skills_ref
+from schemas import jsontext
 from schemas.errors import DataError
+from schemas.rows import AGENT_REF, agent_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,5 +112,23 @@ def _examples(registry: Registry, name: str, limit: int) -> list[bytes]:
     if not path.is_file():
         raise DataError(f"environment {name} ships no example tasks ({path}); give it rows with --input")
     with path.open("rb") as file:
-        found = [line.rstrip(b"\n") + b"\n" for line in file if line.strip()]
-    return list(islice(found, limit or None))
+        found = [line.rstrip(b"\n") for line in file if line.strip()]
+    return [line + b"\n" for line in islice(_of_variant(entry, name, found), limit or None)]
+
+
+def _of_variant(entry: Entry, name: str, lines: list[bytes]) -> Iterator[bytes]:
+    """Example rows as the variant `name` runs them; an environment's own name means its rows as they stand.
+
+    Rows name the agent of one variant: where some name this one's they are its tasks, else all are, under its agent.
+    """
+    variants = entry.manifest.variants
+    variant = variants.get(name)
+    if variant is None:
+        return iter(lines)
+    rows = [jsontext.loads(line) for line in lines]
+    known = {v.agent.name for v in variants.values()} if name == entry.manifest.name else {variant.agent.name}
+    mine = [agent_name(row) in known for row in rows]
+    if any(mine):
+        return compress(lines, mine)
+    ref = {"type": AGENT_TYPE, "name": variant.agent.name}
+    return (jsontext.dumps({**row, AGENT_REF: ref}) for row in rows)

@@ -81,10 +81,11 @@ def new_record(settings: Settings, arguments: Mapping[str, Any]) -> RunRecord:
 
 def configuration(settings: Settings, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """What a resume must find unchanged."""
+    own = {name: variant.model_dump(mode="json") for name, variant in settings.variants.items()}
     return {
         "model": {"url": settings.model.url, "name": settings.model.name},
         "models": {name: {"url": m.url, "name": m.name} for name, m in settings.models.items()},
-        "arguments": arguments,
+        "arguments": {**arguments, "variants": own} if own else arguments,
     }
 
 

@@ -105,7 +105,7 @@ def _changes(stored: RunRecord, now: Mapping[str, Any], request: RunRequest) -> 
     keys = [k for k in {**before, **after} if before.get(k) != after.get(k)]
     if not request.has_source:
         implied = set() if request.repeats is not None else {"repeats"}
-        keys = [k for k in keys if k.startswith("model") or (k in given and k not in implied)]
+        keys = [k for k in keys if k.startswith(("model", "variants.")) or (k in given and k not in implied)]
     return [f"{k}: {_shown(before.get(k))} → {_shown(after.get(k))}" for k in keys if not _gone(k, given)]
 
 
