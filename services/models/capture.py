@@ -22,7 +22,16 @@ from services.models.wire import UnusableReplyError, Wire
 _log = structlog.get_logger(__name__)
 
 REQUIRED_PREFIX = "required_prefix_token_ids"
-_TOKENIZED = ("model", "messages", "prompt", "tools", "chat_template_kwargs", "mm_processor_kwargs", REQUIRED_PREFIX)
+_TOKENIZED = (
+    "model",
+    "messages",
+    "prompt",
+    "tools",
+    "chat_template_kwargs",
+    "mm_processor_kwargs",
+    "add_special_tokens",
+    REQUIRED_PREFIX,
+)
 """What decides about the prompt: the engine is asked to tokenize exactly that."""
 
 

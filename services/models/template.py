@@ -56,7 +56,7 @@ class ChatTemplate:
             raise DataError("the tokenizer has no chat template")
         names = {**self._special, "add_generation_prompt": True, **(kwargs or {})}
         try:
-            return str(self._template.render(messages=messages, tools=tools, documents=None, **names))
+            return str(self._template.render(messages=_plain(messages), tools=tools, documents=None, **names))
         except Exception as e:
             raise DataError(f"the chat template refuses the conversation: {type(e).__name__}: {str(e)[:200]}") from e
 
@@ -65,19 +65,22 @@ class ChatTemplate:
         return list(self._tokenizer.encode(jsontext.without_surrogates(text), add_special_tokens=False).ids)
 
     def ids(self, sent: Mapping[str, Any]) -> list[int]:
-        """The ids of the prompt of a request: of its rendered messages, or of its plain prompt with special tokens."""
+        """The ids of the prompt of a request: of its rendered messages, or of its text as engines tokenize one."""
         prompt = sent.get("prompt")
         if isinstance(prompt, str):
-            return list(self._tokenizer.encode(jsontext.without_surrogates(prompt), add_special_tokens=True).ids)
-        return self.encode(self.render(_plain(sent["messages"]), sent.get("tools"), sent.get("chat_template_kwargs")))
+            special = bool(sent.get("add_special_tokens", True))
+            return list(self._tokenizer.encode(jsontext.without_surrogates(prompt), add_special_tokens=special).ids)
+        return self.encode(self.render(sent["messages"], sent.get("tools"), sent.get("chat_template_kwargs")))
 
 
 def _plain(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Messages as templates of text models take them: a list of text parts is one text."""
+    """Messages as engines hand them to templates of text models: a list of text parts is one text, and none is empty."""
     return [{**m, "content": _joined(m.get("content"))} for m in messages]
 
 
 def _joined(content: Any) -> Any:
+    if content is None:
+        return ""
     if isinstance(content, list) and all(p.get("type") == "text" for p in content):
         return "".join(p["text"] for p in content)
     return content

@@ -56,6 +56,8 @@ class Completions:
         sent = bodies.merged(own, request, self._options)
         kwargs = sent.pop(bodies.TEMPLATE_KWARGS, None)
         sent["prompt"] = self._prompt(chat, kwargs)
+        if self._options.render_chat_template:
+            sent.setdefault("add_special_tokens", False)  # the template has written them
         if self._capture is not None:
             # With sampling overrides on top: some engines want `logprobs` as a boolean here.
             sent = {**sent, "logprobs": 1, **self._capture.flags(()), **self._options.sampling_overrides}

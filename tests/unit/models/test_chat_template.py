@@ -35,6 +35,10 @@ def written(folder, template=TEMPLATE):
     return folder
 
 
+def client_at(model, options):
+    return PolicyClient(ModelEndpoint(base_url=model.base_url, name="m", options=options))
+
+
 def test_a_conversation_is_rendered_and_tokenized(tmp_path):
     template = ChatTemplate.load(written(tmp_path))
     messages = [{"role": "user", "content": "é <b>"}]
@@ -42,6 +46,7 @@ def test_a_conversation_is_rendered_and_tokenized(tmp_path):
     assert template.render(messages, [{"name": "<t>"}], {"mood": "!", "add_generation_prompt": False}) == (
         '<s><user>é <b>[{"name": "<t>"}]!'
     )
+    assert template.render([{"role": "assistant", "content": None}]) == "<s><assistant><assistant>"
     ids = template.ids({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}]})
     assert len(ids) == 1 + len("<user>a<assistant>")
     assert ids[0] == 256
@@ -75,10 +80,13 @@ async def test_a_text_completion_of_a_rendered_conversation(tmp_path):
         "chat_template_kwargs": {"mood": "!"},
     }
     request = {"model": "m", "input": [{"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]}
-    async with ScriptedModel(record=True) as model:
-        async with PolicyClient(ModelEndpoint(base_url=model.base_url, name="m", options=made)) as client:
-            await client.create(orjson.dumps(request), idempotency_key="k")
-    assert json.loads(model.seen[0].body) == {"model": "m", "prompt": "<s><assistant>a<user>b<assistant>!"}
+    async with ScriptedModel(record=True) as model, client_at(model, made) as client:
+        await client.create(orjson.dumps(request), idempotency_key="k")
+    assert json.loads(model.seen[0].body) == {
+        "model": "m",
+        "prompt": "<s><assistant>a<user>b<assistant>!",
+        "add_special_tokens": False,
+    }
 
 
 async def test_a_tokenizer_without_a_template_stops_the_start(tmp_path):
@@ -90,7 +98,6 @@ async def test_a_tokenizer_without_a_template_stops_the_start(tmp_path):
 async def test_a_prompt_rendered_here_must_be_what_the_engine_counted(tmp_path):
     """D8: the engine's template differs from ours by the first token, so its count does: an error, not a guess."""
     made = {"engine": "chat", "return_token_id_information": True, "tokenizer": written(tmp_path)}
-    async with ScriptedModel() as model:
-        async with PolicyClient(ModelEndpoint(base_url=model.base_url, name="m", options=made)) as client:
-            with pytest.raises(ModelError, match="by the engine's count"):
-                await client.create(orjson.dumps({"model": "m", "input": "a"}), idempotency_key="k")
+    async with ScriptedModel() as model, client_at(model, made) as client:
+        with pytest.raises(ModelError, match="by the engine's count"):
+            await client.create(orjson.dumps({"model": "m", "input": "a"}), idempotency_key="k")
