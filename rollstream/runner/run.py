@@ -21,6 +21,7 @@ from rollstream.ledger import Ledger, mark, read_ledger
 from rollstream.producer import PromptProducer
 from rollstream.runfiles.aggregate import Aggregated, write_aggregate
 from rollstream.runfiles.problems import RowProblem
+from rollstream.runfiles.run_record import RunRecord
 from rollstream.runner import local
 from rollstream.runner.assembly import topics_of, topics_ready
 from rollstream.runner.dispatch import dispatch, dispatched, refuse
@@ -31,7 +32,9 @@ from rollstream.runner.plan import RunRequest
 from rollstream.runner.prepare import Prepared
 from rollstream.runner.resume import prepare
 from rollstream.runner.watch import Watch
+from rollstream.settings.mask import mask_urls
 from rollstream.settings.model import Settings
+from rollstream.trackers import export
 from services.models.named import Endpoints
 from services.runtime import collector
 from services.runtime.admin import cluster_id
@@ -111,6 +114,9 @@ async def run(request: RunRequest, settings: Settings, display: Display, early: 
         for warning in endpoints.warnings:
             display.say(f"note: {warning}")
         report = await _finish(prepared, connection, settings, registry if request.aggregate else None, paths, stopped, error)
+        if not stopped:
+            for note in await export(settings.trackers, report.aggregated.agents, paths.results, _told(prepared.record)):
+                display.say(f"note: {note}")
         return replace(report, reasons=tuple(watch.reasons.most_common(_SHOWN_REASONS)))
 
 
@@ -243,6 +249,12 @@ async def _placed(
             display.say("the log in which this run began is gone; its rollouts without a result are dispatched anew")
         paths.checkpoint.unlink(missing_ok=True)  # its offsets belong to the other log
     return replace(prepared, record=replace(record, starting_offsets=now, cluster_id=cluster))
+
+
+def _told(record: RunRecord) -> dict[str, Any]:
+    """What trackers are told of a run beside its metrics."""
+    told = {"run_id": record.run_id, "code_version": record.code_version, "config_hash": record.config_hash}
+    return {**told, "model": record.model.get("name"), "model_url": mask_urls(str(record.model.get("url")))}
 
 
 def _policy_url(endpoints: Endpoints) -> str:

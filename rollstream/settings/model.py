@@ -268,11 +268,40 @@ class Health(Section):
     port: Port = Field(0, description="0: any free port")
 
 
+class Tracing(Section):
+    """OpenTelemetry traces of rollouts (docs/observability.md). Nothing is recorded without a URL."""
+
+    url: str | None = Field(None, min_length=1, pattern=r"^https?://", description="of a collector: OTLP over HTTP")
+    sample: float = Field(0.01, ge=0, le=1, description="part of the rollouts; each is traced whole or not at all")
+
+
 class Log(Section):
     """What is logged, and how."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "text", "json"] = Field("auto", description="auto: text on a terminal, JSON elsewhere")
+
+
+class Trackers(Section):
+    """Where metrics of a run are shown besides its files. A tracker is used when all its names, and W&B's key, are set."""
+
+    wandb_project: str | None = Field(None, min_length=1)
+    wandb_name: str | None = Field(None, min_length=1, description="of the run there")
+    wandb_api_key: SecretStr | None = None
+    mlflow_tracking_uri: str | None = Field(None, min_length=1, description="a server's URL, or a folder")
+    mlflow_experiment_name: str | None = Field(None, min_length=1)
+    mlflow_run_name: str | None = Field(None, min_length=1)
+    mlflow_tracking_token: SecretStr | None = None
+    upload_rollouts: bool = Field(True, description="send results too, without trajectories and raw payloads")
+    timeout_s: Seconds = Field(300.0, description="for all that one tracker is sent, at the end of a run")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _older_name(cls, value: object) -> object:
+        old = "upload_rollouts_to_wandb"
+        if isinstance(value, dict) and old in value:
+            return {"upload_rollouts": value[old], **{k: v for k, v in value.items() if k != old}}
+        return value
 
 
 class Broker(Section):
@@ -319,7 +348,9 @@ class Settings(BaseSettings):
     admission: Admission = Admission()
     deadlines: Deadlines = Deadlines()
     health: Health = Health()
+    tracing: Tracing = Tracing()
     log: Log = Log()
+    trackers: Trackers = Trackers()
     broker: Broker = Broker()
 
     @model_validator(mode="after")
