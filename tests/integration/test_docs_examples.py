@@ -68,7 +68,20 @@ def operations(folder, printed):
     assert said.count('"event": "ended"') == 7
 
 
-CHECKS = {"README.md": readme, "docs/operations.md": operations}
+def collection(folder, printed):
+    """The flags are in the rows, and the profile has a line for each task."""
+    rows = [json.loads(x) for x in (folder / "out/first_materialized_inputs.jsonl").read_text().splitlines()]
+    params = rows[5]["responses_create_params"]
+    assert (params["temperature"], params["top_p"], params["metadata"]) == (0.7, 0.95, {"extra_body": '{"seed":1}'})
+    assert params["input"][0]["content"] == "Answer with a letter, in \\boxed{}."
+    assert params["input"][1]["content"].startswith("What is 2 * 3? [{'A': '6'}")
+    tasks = [json.loads(x) for x in (folder / "out/first_reward_profiling.jsonl").read_text().splitlines()]
+    assert [t["num_rollouts"] for t in tasks] == [4, 4]
+    one, merged = ((folder / f"{name}_aggregate_metrics.json").read_text() for name in ("out/first", "merged/all"))
+    assert one == merged
+
+
+CHECKS = {"README.md": readme, "docs/collection.md": collection, "docs/operations.md": operations}
 
 
 def test_the_second_command_runs_style_types_and_tests(tmp_path):

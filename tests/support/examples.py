@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 PAGES = (
     "README.md",
+    "docs/collection.md",
     "docs/guarantees.md",
     "docs/operations.md",
     "docs/sandbox.md",
@@ -34,7 +35,7 @@ PAGES = (
 OTHERS = {"docs/environments.md": "tests/unit/environments/test_docs_environments.py"}
 """Pages with blocks of another form, and the tests that run them."""
 
-SESSIONS = ("README.md", "docs/operations.md")
+SESSIONS = ("README.md", "docs/collection.md", "docs/operations.md")
 """Pages with commands and programs that run on a real broker (`tests/integration/test_docs_examples.py`)."""
 
 KINDS = {
