@@ -24,6 +24,7 @@ PAGES = (
     "README.md",
     "docs/collection.md",
     "docs/guarantees.md",
+    "docs/models.md",
     "docs/operations.md",
     "docs/sandbox.md",
     "docs/decisions/exactly-once-by-partition-producers.md",
