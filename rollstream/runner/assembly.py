@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import version
 
 from environments.registry import Registry
 from rollstream.settings.model import Model, Settings
@@ -27,6 +28,8 @@ from services.sandbox.sandbox import SandboxService
 from services.sandbox.sessions import LiveSessions, Upkeep
 from services.sink import app as sink_app
 from services.tool_worker import app as tool_app
+from services.tracing.otlp import otlp_spans
+from services.tracing.tracer import Tracer
 from services.verifier_worker import app as verifier_app
 from services.verifier_worker.groups import GroupBounds
 
@@ -79,7 +82,14 @@ def pipeline_of(
     instance_id: str | None = None,
 ) -> Pipeline:
     """The pipeline as configured, over topics that exist."""
-    return Pipeline(connection, topics_of(settings), partitions, settings.delivery.value, scope, instance_id)
+    topics, tracer = topics_of(settings), tracer_of(settings)
+    return Pipeline(connection, topics, partitions, settings.delivery.value, scope, instance_id, tracer=tracer)
+
+
+def tracer_of(settings: Settings) -> Tracer | None:
+    """What traces rollouts, as configured; raises `InfrastructureError` when the extra `tracing` is not installed."""
+    s = settings.tracing
+    return Tracer(otlp_spans(s.url, version("rollstream")), s.sample) if s.url is not None else None
 
 
 def endpoints_of(settings: Settings, scripted_url: str | None = None) -> Endpoints:

@@ -64,6 +64,7 @@ def build(
     distinct = {id(client): client for client in models.values()}.values()  # names may share a client
     worker = Worker(STAGE, pipeline, clients=[*distinct, control, pressure, clients, offload])
     failures = Failures(topics.name(names.FAILURES), STAGE, FailureClass.INFRASTRUCTURE)
+    worker.measured.append(failures)
     absences = Absences(failures.topic, topics.name(names.TRAJECTORIES), registry)
     admission = Admission(
         AdmissionTools(

@@ -56,6 +56,8 @@ from services.runtime.pace import Pace
 from services.runtime.record import ConsumerRecord, Outgoing, Outputs
 from services.runtime.scope import Scope
 from services.runtime.standing import check_standing
+from services.tracing.calls import traced_call
+from services.tracing.tracer import CURRENT
 
 MAX_TURNS = 1_000
 """Turns of one rollout, whatever its agent: an agent that never ends is a defect, not a long task."""
@@ -163,7 +165,10 @@ class TurnStep:
         body = request_body(request, opened.params, opened.conversation, client.endpoint.name)
         session = f"{rollout.ref.run_id}/{rollout.ref.rollout_id}"
         key, deadline = f"{session}/{rollout.turn}.{index}", self._deadline(rollout, request.timeout_s)
-        return Response((await client.create(body, idempotency_key=key, deadline=deadline, session=session)).body)
+        call = client.create(body, idempotency_key=key, deadline=deadline, session=session)
+        if (trail := CURRENT.get()) is not None:
+            call = traced_call(trail, request.model, client.endpoint.name, call, lambda reply: reply.body)
+        return Response((await call).body)
 
     def _deadline(self, rollout: Rollout, timeout_s: float | None) -> float | None:
         """When a call must end, as loop time: its own bound or the rollout's, whichever is earlier."""

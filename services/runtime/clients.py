@@ -29,6 +29,8 @@ from environments.context import (
 from environments.response import Response
 from schemas.identity import RolloutRef
 from services.runtime.chance import rng_of
+from services.tracing.calls import TracedModels
+from services.tracing.tracer import CURRENT
 
 T = TypeVar("T")
 
@@ -89,6 +91,8 @@ class Clients:
         """The context of a call for the rollout at `turn` (0: its seed; `chance.VERIFICATION`)."""
         made = object.__new__(Context)  # its `__init__` takes 6 µs, as every frozen dataclass with a dozen fields
         made.__dict__.update(self._offered, rollout_id=ref.rollout_id, make_rng=partial(rng_of, ref, turn))
+        if (trail := CURRENT.get()) is not None:
+            made.__dict__["models"] = TracedModels(made.models, trail)
         return made
 
     def _stand_ins(self) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from schemas import codec, headers, trace
 from schemas.errors import FailureClass, Outcome, RolloutError
@@ -32,12 +33,16 @@ _MAX_ORIGINAL = FAILURES.max_message_bytes - 2 * INLINE_LIMIT
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """Makes the failure records of one stage. `blame` is the class of an exception that carries none."""
+    """Makes the failure records of one stage. `blame` is the class of an exception that carries none.
+
+    `made` counts them by class, since the worker began.
+    """
 
     topic: str
     stage: str
     blame: FailureClass
     now: Callable[[], float] = time.time
+    made: Counter[str] = field(default_factory=Counter)
 
     def of_rollout(self, error: Exception, rollout: Rollout | Trajectory, record: ConsumerRecord) -> Outgoing:
         """The failure of a rollout that was understood; what the policy had said by then goes with it."""
@@ -93,9 +98,11 @@ class Failures:
 
     def _event(self, error: Exception, record: ConsumerRecord, ref: RolloutRef | None, **more: object) -> Failure:
         run = headers.value(record.headers, headers.RUN) or DEFAULT_RUN.encode()
+        failure_class = str(error.failure_class if isinstance(error, RolloutError) else self._class_of(error))
+        self.made[failure_class] += 1
         return Failure(
             run_id=ref.run_id if ref else run.decode("utf-8", "replace")[:MAX_ID_LENGTH],
-            failure_class=str(error.failure_class if isinstance(error, RolloutError) else self._class_of(error)),
+            failure_class=failure_class,
             outcome=str(error.outcome if isinstance(error, RolloutError) else Outcome.FAILED),
             stage=self.stage,
             error_type=type(error).__name__,

@@ -1,7 +1,7 @@
 """A worker's health over HTTP, for orchestrators and people.
 
 `/live`: 200 while the process can answer. `/ready`: 200 once partitions are assigned and open, else 503. `/status`: the
-stages' counters as JSON. Bound to one small port; it takes no input.
+stages' counters as JSON. `/metrics`: all counts, for Prometheus. Bound to one small port; it takes no input.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any
 from aiohttp import web
 
 from schemas import jsontext
+from services.metrics.collect import page
+from services.metrics.exposition import CONTENT_TYPE
 from services.runtime.stage import Stage
 from services.runtime.worker import Worker
 
@@ -30,6 +32,7 @@ class Health:
         """Bind the port; raises `OSError` when it is taken."""
         app = web.Application(client_max_size=1024)
         app.add_routes([web.get("/live", self._live), web.get("/ready", self._ready), web.get("/status", self._status)])
+        app.add_routes([web.get("/metrics", self._metrics)])
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         await web.TCPSite(self._runner, self._host, self._port).start()
@@ -52,6 +55,9 @@ class Health:
     async def _status(self, _: web.Request) -> web.Response:
         body = {w.name: [_describe(s) for s in w.stages] for w in self._workers}
         return web.Response(body=jsontext.dumps(body), content_type="application/json")
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        return web.Response(body=page(self._workers).encode(), headers={"Content-Type": CONTENT_TYPE})
 
 
 def _describe(stage: Stage) -> dict[str, Any]:

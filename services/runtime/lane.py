@@ -153,6 +153,11 @@ class Lane:
         self.state = LaneState.OPEN
         self._wake_committer()
 
+    def behind(self, end: int) -> int | None:
+        """Offsets before `end` that are not finished; None before the first delivery where nothing was ever committed."""
+        position = self._completion.position()
+        return None if position.offset is None else max(0, end - position.offset - position.finished.bit_count())
+
     def accept(self, records: Iterable[ConsumerRecord]) -> int | None:
         """Queue delivered records, leaving out those that are finished or still held from before a rebalance.
 

@@ -91,6 +91,11 @@ class ProcessPool:
         """Process ids of the processes that are running."""
         return [p.pid for p in self._processes]
 
+    @property
+    def queued(self) -> int:
+        """Jobs that no process has taken yet."""
+        return len(self._queue)
+
     async def start(self) -> None:
         """Nothing yet: processes start when there is work."""
 

@@ -38,7 +38,8 @@ class Pressure:
     """Open records in the inner topics, by asking the broker once a second.
 
     `groups` maps each topic to the group that reads it; the group of an `optional` topic may not exist. Records that a
-    group has finished out of order are not open: the committed metadata tells.
+    group has finished out of order are not open: the committed metadata tells. `open` is what the last measurement
+    found, by topic.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Pressure:
         self._offsets = {g: Offsets(connection, g, strict=False) for g in set(groups.values())}
         self._marks = marks
         self._room = marks.high_water
+        self.open: dict[str, int] = {}
         self._closed = False
         self._optional = optional
         self._task: asyncio.Task[None] | None = None
@@ -98,7 +100,11 @@ class Pressure:
         ends = await consumer.end_offsets(self._inputs)
         starts = await consumer.beginning_offsets(self._inputs)
         positions = await self._positions()
-        return sum(open_records(self._where(p, positions[p], starts[p]), ends[p]) for p in self._inputs)
+        found = dict.fromkeys(self._groups, 0)
+        for p in self._inputs:
+            found[p.topic] += open_records(self._where(p, positions[p], starts[p]), ends[p])
+        self.open = found
+        return sum(found.values())
 
     async def _positions(self) -> dict[TopicPartition, Position]:
         """Where each group is: one request for each, all at once."""

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 import structlog
 
 from services.runtime.delivery import Delivery, DeliveryFactory, FencedError, Position, StopWorkerError
+from services.runtime.histogram import Histogram
 from services.runtime.lane import Lane, LaneState, Memory, Work
 from services.runtime.record import ConsumerRecord, Held, Keeper, Outputs, Step, Together, TopicPartition
 
@@ -63,6 +64,10 @@ class Source(Protocol):
 
     async def earliest(self, partition: TopicPartition) -> int:
         """The first offset that the log still has."""
+        ...
+
+    def end(self, partition: TopicPartition) -> int | None:
+        """The offset behind the last record, as far as it is known without asking."""
         ...
 
 
@@ -115,6 +120,7 @@ class Stage:
     ) -> None:
         self.settings = settings
         self.counters = StageCounters()
+        self.seconds = Histogram()
         self.lanes: dict[TopicPartition, Lane] = {}
         self.assigned = False
         self._step = step
@@ -162,6 +168,21 @@ class Stage:
     def active(self) -> int:
         """Records being worked on."""
         return sum(len(lane.running) for lane in self.lanes.values())
+
+    @property
+    def oldest_start(self) -> float | None:
+        """The loop's time, in seconds, at which the longest-running work began."""
+        return min((work.started for lane in self.lanes.values() for work in lane.running.values()), default=None)
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """Offsets of an assigned partition that are not finished; None where its end or our place is not known yet."""
+        lane, end = self.lanes[partition], self._source.end(partition) if self._source is not None else None
+        return None if end is None else lane.behind(end)
+
+    def wrap(self, step: Callable[[Step], Step], keeper: Callable[[Keeper], Keeper]) -> None:
+        """Put something around the step, and around its keeper, that sees what goes in and what comes out."""
+        self._step = step(self._step)
+        self._keeper = keeper(self._keeper) if self._keeper is not None else None
 
     def attach(self, source: Source) -> None:
         """Connect the source."""
@@ -389,7 +410,8 @@ class Stage:
             outputs = self._recovered(record, e)
         if outputs is None:
             lane.running.pop(offset, None)  # the worker stops; whoever has the partition next meets this record again
-        elif offset in lane.running:
+        elif (work := lane.running.get(offset)) is not None:
+            self.seconds.observe(asyncio.get_running_loop().time() - work.started)
             lane.finish(offset, outputs)
             self._pump()
 
@@ -408,7 +430,8 @@ class Stage:
         if outputs is None:
             for offset in together.offsets:
                 lane.running.pop(offset, None)
-        elif first in lane.running:
+        elif (work := lane.running.get(first)) is not None:
+            self.seconds.observe(asyncio.get_running_loop().time() - work.started)
             lane.finish_all({offset: outputs.get(offset, ()) for offset in together.offsets})
             self._release()
             self._pump()

@@ -123,6 +123,14 @@ class Subscription(ConsumerRebalanceListener):
         found: dict[TopicPartition, int] = await self.consumer.beginning_offsets([partition])
         return found.get(partition, 0)
 
+    def end(self, partition: TopicPartition) -> int | None:
+        """The offset behind the last record, as the latest fetch said; None before it, and for what was revoked."""
+        try:
+            found: int | None = self.consumer.highwater(partition)
+        except (IllegalStateError, RuntimeError):
+            return None
+        return found
+
     async def commit(self, partition: TopicPartition, offset: int, metadata: str) -> None:
         """Commit through the group: refused by the broker when this member no longer has the partition."""
         await self.consumer.commit({partition: OffsetAndMetadata(offset, metadata)})

@@ -15,17 +15,19 @@ from aiokafka import AIOKafkaProducer
 from faststream import FastStream
 from faststream.kafka import KafkaBroker
 
-from schemas.topics import Topics
+from schemas.topics import FAILURES, SCORED, Topics
 from services.runtime.at_least_once import AtLeastOnce
 from services.runtime.batches import MAX_BATCH_BYTES, Batches
 from services.runtime.connection import Connection
 from services.runtime.delivery import Delivery
 from services.runtime.exactly_once import MAX_REQUEST_BYTES, ExactlyOnce, stop_quietly
 from services.runtime.offsets import Offsets
-from services.runtime.record import TopicPartition
+from services.runtime.record import Step, TopicPartition
 from services.runtime.security import security_of
 from services.runtime.stage import Stage
 from services.runtime.subscription import GroupSettings, Subscription
+from services.tracing.step import TracedKeeper, TracedStep
+from services.tracing.tracer import Tracer
 
 log = structlog.get_logger()
 
@@ -42,7 +44,7 @@ class Pipeline:
     """What all workers of one pipeline agree on.
 
     `partitions` is the number of partitions of each topic. `scope` sets a run's own workers apart from shared ones: it
-    is part of their group names, and they leave the records of other runs alone.
+    is part of their group names, and they leave the records of other runs alone. `tracer` is None where nothing is traced.
     """
 
     connection: Connection
@@ -52,6 +54,7 @@ class Pipeline:
     scope: str = ""
     instance_id: str | None = None
     session_timeout_s: float = 6.0
+    tracer: Tracer | None = None
 
     def group(self, stage: str) -> GroupSettings:
         """Consumer group of a stage."""
@@ -61,7 +64,11 @@ class Pipeline:
 
 @dataclass(slots=True)
 class Worker:
-    """A worker process, or a part of one: `run` has all four in one process."""
+    """A worker process, or a part of one: `run` has all four in one process.
+
+    `measured`: what has counts for `/metrics` besides stages and clients (`services.metrics`). `started`: its clients
+    have been.
+    """
 
     name: str
     pipeline: Pipeline
@@ -69,7 +76,9 @@ class Worker:
     stages: list[Stage] = field(default_factory=list)
     broker: KafkaBroker = field(init=False)
     failed: asyncio.Event = field(default_factory=asyncio.Event)
+    measured: list[object] = field(default_factory=list)
     error: Exception | None = None
+    started: bool = False
     _stopped: bool = False
     _closers: list[Callable[[], Any]] = field(default_factory=list)
 
@@ -83,6 +92,8 @@ class Worker:
             apply_types=False,
             logger=None,
         )
+        if self.pipeline.tracer is not None:
+            self.clients = [self.pipeline.tracer, *self.clients]  # the first, hence closed last
 
     @property
     def app(self) -> FastStream:
@@ -101,6 +112,8 @@ class Worker:
         group = self.pipeline.group(stage.settings.name)
         holder.append(Subscription(self.broker, stage, topics, group))
         self.stages.append(stage)
+        if self.pipeline.tracer is not None:
+            _trace(stage, self.pipeline, self.pipeline.tracer)
         return stage
 
     def fail(self, error: Exception) -> None:
@@ -111,6 +124,7 @@ class Worker:
     async def start(self) -> None:
         """Start clients, then consumers. Returns when the group has answered; `ready` follows when lanes are open."""
         await asyncio.gather(*(client.start() for client in self.clients))
+        self.started = True
         for stage in self.stages:
             stage.start()
         await self.broker.start()
@@ -138,6 +152,15 @@ class Worker:
 
     def _deliveries(self, holder: list[Subscription]) -> GroupDeliveries:
         return GroupDeliveries(self.pipeline, holder, self._closers)
+
+
+def _trace(stage: Stage, pipeline: Pipeline, tracer: Tracer) -> None:
+    ends = pipeline.topics.name(SCORED), pipeline.topics.name(FAILURES)
+
+    def around(step: Step) -> TracedStep:
+        return TracedStep(step, stage.settings.name, tracer, *ends)
+
+    stage.wrap(around, lambda keeper: TracedKeeper(keeper, around(lambda _: ()).together))
 
 
 class GroupDeliveries:

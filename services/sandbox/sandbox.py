@@ -33,7 +33,13 @@ class SandboxService:
     def __init__(self, options: Options = DEFAULTS, chosen: Chosen | None = None) -> None:
         self.launcher = chosen or Chosen(options)
         self._slots = asyncio.Semaphore(options.concurrency)
+        self._running = 0
         self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def programs(self) -> int:
+        """Programs that are there, those going away included."""
+        return self._running
 
     async def start(self) -> None:
         """Nothing yet: a worker that runs no program pays for none."""
@@ -59,6 +65,7 @@ class SandboxService:
         """See `Sandbox.run`. Raises `DataError` for a file name that leaves the scratch directory."""
         check_names(collect)
         await self._slots.acquire()
+        self._running += 1
         program: Program | None = None
         try:
             backend = await self.launcher.backend()
@@ -82,6 +89,7 @@ class SandboxService:
             if program is not None:
                 await program.close()
         finally:
+            self._running -= 1
             self._slots.release()
 
 

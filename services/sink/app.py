@@ -15,6 +15,7 @@ from services.runtime.record import ConsumerRecord, Outputs, TopicPartition
 from services.runtime.stage import Stage, StageSettings
 from services.runtime.sweeper import ClaimSweeper
 from services.runtime.worker import GroupDeliveries, Pipeline, Worker
+from services.sink.counting import Lines
 from services.sink.step import SinkStep
 
 STAGE = "sink"
@@ -45,12 +46,14 @@ def build(pipeline: Pipeline, target: MakeTarget, claims: ClaimStore, observe: O
     worker = Worker(STAGE, pipeline, clients=[ClaimSweeper(claims)])  # it has the last word on a rollout
     step = sink_step(pipeline.topics.name(names.SCORED), claims, pipeline.scope or None)
     seen = _Observed(step, observe) if observe else step
+    lines = Lines()
+    worker.measured.append(lines)
     bounds = StageSettings(STAGE, _IN_ORDER, _TIMEOUT_S, in_order=True)
 
     def make(deliveries: GroupDeliveries) -> Stage:
         files = target(deliveries, worker.fail)
         worker.clients.append(_Opened(files))
-        return Stage(bounds, seen, step.recover, files.delivery, on_fatal=worker.fail)
+        return Stage(bounds, seen, step.recover, lines.counted(files.delivery), on_fatal=worker.fail)
 
     worker.add_stage(make, [pipeline.topics.name(names.SCORED), pipeline.topics.name(names.FAILURES)])
     return worker

@@ -39,6 +39,7 @@ def build(pipeline: Pipeline, settings: ToolSettings, registry: Registry, claims
     offload = Offload(STAGE)
     worker = Worker(STAGE, pipeline, clients=[control, clients, offload])
     failures = Failures(topics.name(names.FAILURES), STAGE, FailureClass.TOOL)
+    worker.measured.append(failures)
     absences = Absences(failures.topic, topics.name(names.TRAJECTORIES), registry)
     step = ToolStep(
         ToolTools(

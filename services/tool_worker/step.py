@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any
 
@@ -35,7 +36,7 @@ from environments.response import Item, Response
 from environments.tools import ToolReply
 from schemas import codec, headers, jsontext
 from schemas.errors import RolloutError, RolloutTimeout, ToolError
-from schemas.events import Rollout, ToolCalls, Turn
+from schemas.events import Rollout, ToolCall, ToolCalls, Turn
 from schemas.quick import evolve, quick
 from schemas.topics import INLINE_LIMIT
 from services.runtime.claims import ClaimStore
@@ -48,6 +49,8 @@ from services.runtime.record import ConsumerRecord, Outgoing, Outputs
 from services.runtime.scope import Scope
 from services.runtime.standing import check_standing
 from services.runtime.state import read_state, write_state
+from services.tracing.calls import traced_tool
+from services.tracing.tracer import CURRENT, Trail
 
 log = structlog.get_logger()
 
@@ -107,7 +110,7 @@ class ToolStep:
         check_standing(self._tools.control, rollout, self._tools.now(), before)
         environment = self._tools.registry.binding(rollout.environment, None).environment
         row = jsontext.loads(rollout.row.data or await self._tools.claims.unpack(rollout.ref, "row", rollout.row))
-        work = _Work(environment, event, row, self._tools.clients.context(rollout.ref, rollout.turn))
+        work = _Work(environment, event, row, self._tools.clients.context(rollout.ref, rollout.turn), CURRENT.get())
         try:
             outcome = await self._tools.offload.submit(work.run, self._timeout_s(rollout), waits=work.waits)
         except RolloutTimeout as e:
@@ -151,6 +154,7 @@ class _Work:
     event: ToolCalls
     row: dict[str, Any]
     context: Context
+    trail: Trail | None = None
 
     @property
     def waits(self) -> bool:
@@ -192,12 +196,18 @@ class _Work:
         """Make the calls that have no reply yet."""
         replies = list(before)
         for call in self.event.calls[len(before) :]:
-            reply = start_tool(self.environment, call, task, state, self.context)
+            reply = self._start(call, task, state)
             if not isinstance(reply, ToolReply):
                 return self._await_call(task, state, tuple(replies), reply)
             replies.append(reply)
         items = [_output(call.call_id, reply.output) for call, reply in zip(self.event.calls, replies, strict=True)]
         return _Outcome(items, state)
+
+    def _start(self, call: ToolCall, task: Any, state: Any) -> ToolReply | Awaitable[ToolReply]:
+        if self.trail is None:
+            return start_tool(self.environment, call, task, state, self.context)
+        start = partial(start_tool, self.environment, call, task, state, self.context)
+        return traced_tool(self.trail, call.name, call.call_id, start)
 
     async def _closed(self, task: Any, state: BaseModel | None) -> _Outcome:
         """Nothing of a rollout depends on whether closing worked."""

@@ -44,6 +44,7 @@ def build(pipeline: Pipeline, settings: VerifierSettings, registry: Registry, cl
     offload = Offload(STAGE)
     worker = Worker(STAGE, pipeline, clients=[control, clients, offload])
     failures = Failures(topics.name(names.FAILURES), STAGE, FailureClass.VERIFIER)
+    worker.measured.append(failures)
     step = VerifyStep(
         VerifyTools(
             scored_topic=topics.name(names.SCORED),

@@ -154,6 +154,10 @@ class ScriptedSource:
     async def earliest(self, partition):
         return self.first_kept
 
+    def end(self, partition):
+        log = self.world.log.get(partition)
+        return log[-1].offset + 1 if log else None
+
     def assign(self, *partitions):
         """As aiokafka does: pauses end with the old assignment, reading goes on at the committed offset."""
         self.assigned, self.paused = set(partitions), set()

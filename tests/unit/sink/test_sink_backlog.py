@@ -41,6 +41,9 @@ class Log:
     async def earliest(self, _: TopicPartition) -> int:
         return 0
 
+    def end(self, _: TopicPartition) -> int | None:
+        return None
+
     async def seek(self, _: TopicPartition, offset: int | None) -> None:
         self.at = offset or 0
 
