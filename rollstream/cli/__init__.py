@@ -21,6 +21,7 @@ from rollstream.cli import (
     produce,
     profile,
     run,
+    serve,
     status,
     tail,
     version,
@@ -71,6 +72,7 @@ def _root(
 
 for _command in (
     run,
+    serve,
     aggregate,
     profile,
     produce,

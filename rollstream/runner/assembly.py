@@ -37,7 +37,7 @@ STAGES = ("agent", "tool", "verifier", "sink")
 
 SCRIPTED = "scripted"
 
-_MODEL_SHARE = 0.9
+MODEL_SHARE = 0.9
 """Part of a stage's deadline that one model call may take: a judge that does not answer is then recorded as that, not as a
 verifier that did not return."""
 
@@ -129,7 +129,7 @@ def _endpoint(model: Model, settings: Settings, scripted_url: str | None) -> Mod
 
 def models_of(parts: Parts, deadline_s: float, *, judges: bool = False) -> NamedModels:
     """The models for environment code that must end within `deadline_s`."""
-    return NamedModels(parts.endpoints, budget_s=_MODEL_SHARE * deadline_s, judges=judges)
+    return NamedModels(parts.endpoints, budget_s=MODEL_SHARE * deadline_s, judges=judges)
 
 
 def clients_of(settings: Settings, models: NamedModels | None = None) -> Clients:
