@@ -13,6 +13,7 @@ import typer
 from rollstream.cli import (
     aggregate,
     broker,
+    chat,
     config,
     control,
     environment,
@@ -72,6 +73,7 @@ def _root(
 
 for _command in (
     run,
+    chat,
     serve,
     aggregate,
     profile,

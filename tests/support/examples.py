@@ -25,6 +25,7 @@ PAGES = (
     "docs/collection.md",
     "docs/guarantees.md",
     "docs/models.md",
+    "docs/http.md",
     "docs/operations.md",
     "docs/sandbox.md",
     "docs/decisions/exactly-once-by-partition-producers.md",
@@ -38,6 +39,9 @@ OTHERS = {"docs/environments.md": "tests/unit/environments/test_docs_environment
 
 SESSIONS = ("README.md", "docs/collection.md", "docs/operations.md")
 """Pages with commands and programs that run on a real broker (`tests/integration/test_docs_examples.py`)."""
+
+ALONE = ("docs/http.md",)
+"""Pages with commands and programs that need no broker (`tests/unit/docs/test_docs_http.py`)."""
 
 KINDS = {
     "session": "run in order, in one shell, on a real broker",
@@ -55,7 +59,7 @@ _MARKED = re.compile(
 )
 _TABLE = re.compile(r"^<!-- table: (\S+) -->\n(.*?)^<!-- end of table -->$", re.MULTILINE | re.DOTALL)
 _DRAIN_S = 30
-_PORTS = ("8001", "8081", "8082")
+_PORTS = ("8001", "8081", "8082", "11000")
 _BROKER = "localhost:9092"
 
 
@@ -115,7 +119,7 @@ def anchors(page: str) -> set[str]:
 class Session:
     """A shell in a scratch project in which a page's blocks run as they stand.
 
-    Changed are: the ports 8001, 8081 and 8082, for free ones; `localhost:9092`, for the address in `kafka` or of the local broker. Played by
+    Changed are: the ports in `_PORTS`, for free ones; `localhost:9092`, for the address in `kafka` or of the local broker. Played by
     stand-ins: uv, which would install what is installed; and kcat, where it is missing.
     """
 

@@ -9,6 +9,7 @@ import pytest
 import typer
 import yaml
 from support.examples import (
+    ALONE,
     KINDS,
     OTHERS,
     PAGES,
@@ -55,7 +56,7 @@ def test_every_block_of_every_page_is_an_example_that_some_test_runs(page):
     if page in PAGES:
         assert [f"{b}: {b.kind or 'no kind'}" for b in found if b.kind not in KINDS] == []
         assert len(found) == len(re.findall(r"^```", read(page), re.MULTILINE)) / 2
-        assert any(b.kind == "session" for b in found) == (page in SESSIONS)
+        assert any(b.kind == "session" for b in found) == (page in (*SESSIONS, *ALONE))
 
 
 def test_every_kind_of_example_is_there():
