@@ -6,7 +6,7 @@ what slips through is recognised by admission as the same rollout.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from rollstream.ledger.reader import LogReader
 from rollstream.producer import PromptProducer
 from rollstream.runfiles.problems import RowProblem
 from rollstream.runfiles.readers import JsonLines, key_of
+from rollstream.runfiles.tally import agent_of
 from schemas import jsontext
 from schemas.errors import DataError
 from schemas.identity import Place
@@ -21,6 +22,7 @@ from schemas.prompts import read_prompt
 from schemas.topics import PROMPTS, Topics
 from services.runtime.connection import Connection
 from services.runtime.record import ConsumerRecord, TopicPartition
+from services.sink.step import rollout_key
 
 Attempt = tuple[int, int, int]
 """(task index, rollout index, attempt)."""
@@ -37,8 +39,8 @@ class Dispatch:
     attempts: Mapping[tuple[int, int], int] | None = None
 
 
-async def dispatch(producer: PromptProducer, plan: Dispatch) -> int:
-    """Send the prompts; the number sent. Raises what the producer raises."""
+async def dispatch(producer: PromptProducer, plan: Dispatch, asked: Callable[[bytes, str], None] | None = None) -> int:
+    """Send the prompts; the number sent. `asked` is told each rollout's key and agent first. Raises as the producer does."""
     sent = 0
     seen: set[tuple[int, int]] = set()
     for row in JsonLines(plan.path):
@@ -46,6 +48,8 @@ async def dispatch(producer: PromptProducer, plan: Dispatch) -> int:
         if key is None or key in seen:  # refused when the rows were read
             continue
         seen.add(key)
+        if asked is not None:
+            asked(rollout_key(plan.run_id, *key), agent_of(row))
         attempt = (plan.attempts or {}).get(key, 0)
         if (*key, attempt) in plan.skip:
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 from rich.console import Console
@@ -15,8 +16,11 @@ from rich.text import Text
 from rollstream.runner.watch import Watch
 from rollstream.text import printable
 
-_EVERY_S = 5.0
-"""Between two lines when nobody watches a bar."""
+_LAST_STEP = 99.5
+"""Beside the whole percents, the last rollouts being those that are waited for (platform.md B2)."""
+
+_AGENTS, _FIELDS = 8, 6
+"""Agents and fields that one line of progress names."""
 
 
 class Display:
@@ -26,7 +30,9 @@ class Display:
         self.console = console
         self._bar: Progress | None = None
         self._task: TaskID | None = None
-        self._said = 0.0
+        self._step = 0.0
+        self._began = 0.0
+        self._before = 0
 
     def say(self, message: str) -> None:
         """A line, above the bar when there is one."""
@@ -35,7 +41,8 @@ class Display:
     @contextmanager
     def progress(self, watch: Watch) -> Iterator[None]:
         """Show a bar while the run goes on."""
-        self._said = time.monotonic()
+        self._began, self._before = time.monotonic(), watch.ended
+        self._step = _step(watch)
         if not self.console.is_terminal:
             yield
             return
@@ -49,9 +56,26 @@ class Display:
         """Show how far the run is."""
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=watch.ended, total=watch.expected, description=_standing(watch))
-        elif time.monotonic() - self._said >= _EVERY_S and watch.expected:
-            self._said = time.monotonic()
-            self.say(f"{watch.ended:,} of {watch.expected:,} rollouts: {_standing(watch)}")
+        elif _step(watch) > self._step:
+            self._step = _step(watch)
+            self.say(progress_line(watch, time.monotonic() - self._began, self._before))
+
+
+def progress_line(watch: Watch, elapsed_s: float, before: int = 0) -> str:
+    """How far a run is after `elapsed_s` seconds, `before` of its rollouts having ended in an earlier one (B2)."""
+    rate = 60 * (watch.ended - before) / elapsed_s if elapsed_s > 0 else 0.0
+    elapsed = timedelta(seconds=round(elapsed_s))
+    line = f"{watch.ended:,} of {watch.expected:,} rollouts: {_standing(watch)}; {elapsed} elapsed, {rate:,.1f} a minute"
+    for agent, left in list(watch.left.items())[:_AGENTS]:
+        means = ", ".join(f"{name} {mean:.3g}" for name, mean in list(watch.averages.of(agent).items())[:_FIELDS])
+        line += f"; {agent}: {left:,} left{f', mean {means}' if means else ''}"
+    return line + (" (means of a sample)" if watch.averages.sampled else "")
+
+
+def _step(watch: Watch) -> float:
+    """The last step that is behind: a whole percent, or 99.5."""
+    percent = 100.0 * watch.ended / watch.expected if watch.expected else 0.0
+    return _LAST_STEP if _LAST_STEP <= percent < 100.0 else float(int(percent))  # noqa: PLR2004 - percent
 
 
 def _standing(watch: Watch) -> str:

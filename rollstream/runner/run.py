@@ -152,7 +152,7 @@ async def _drive(
     display: Display,
 ) -> bool:
     """Dispatch, and wait for the end; whether the run was stopped before it."""
-    sending = asyncio.create_task(_send(prepared, connection, settings))
+    sending = asyncio.create_task(_send(prepared, connection, settings, watch))
     with display.progress(watch):
         while not (watch.complete and watch.refused >= len(prepared.problems)) and not stop.asked.is_set():
             if any(w.failed.is_set() for w in pipeline.workers):
@@ -170,10 +170,10 @@ async def _drive(
     return not watch.complete
 
 
-async def _send(prepared: Prepared, connection: Connection, settings: Settings) -> None:
+async def _send(prepared: Prepared, connection: Connection, settings: Settings, watch: Watch) -> None:
     async with PromptProducer(connection, topics_of(settings), form="avro") as producer:
         await refuse(producer, prepared.record.run_id, prepared.problems)
-        await dispatch(producer, prepared.plan)
+        await dispatch(producer, prepared.plan, watch.asked)
 
 
 async def _settle(pipeline: LocalPipeline, timeout_s: float, stop: _Stop) -> None:

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from rollstream.runner.averages import Averages
 from schemas import headers, jsontext
 from schemas.errors import Outcome
 from services.runtime.record import Outgoing, Outputs
@@ -27,7 +28,8 @@ _REASON, _REASONS = 240, 100
 class Watch:
     """Rollouts that have ended, by the lines the sink makes.
 
-    `expected` is set when it is known how many there will be; `refused` counts lines about rows that became no rollout.
+    `expected` is set when it is known how many there will be; `refused` counts lines about rows that became no rollout; `left`
+    are the rollouts of each agent that have not ended.
     """
 
     expected: int | None = None
@@ -38,6 +40,9 @@ class Watch:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     refused: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
+    left: Counter[str] = field(default_factory=Counter)
+    averages: Averages = field(default_factory=Averages)
+    _agents: dict[bytes, str] = field(default_factory=dict)
     _samples: dict[str, str] = field(default_factory=dict)
     _ended: set[bytes] = field(default_factory=set)
 
@@ -57,6 +62,12 @@ class Watch:
         if outputs:
             self.changed.set()
 
+    def asked(self, key: bytes, agent: str) -> None:
+        """Note whose rollout `key` is; one that has ended is not left."""
+        if key not in self._ended:
+            self._agents[key] = agent
+            self.left[agent] += 1
+
     def preload(self, key: bytes, *, scored: bool) -> None:
         """Note a rollout that ended before this process began (resume)."""
         self._ended.add(key)
@@ -74,7 +85,11 @@ class Watch:
         if out.key in self._ended:
             return
         self._ended.add(out.key)
+        agent = self._agents.pop(out.key, None)
+        if agent is not None:
+            self.left[agent] -= 1
         if out.topic == RESULTS:
+            self.averages.add(out.value)
             self.scored += 1
             self.rewards += float(headers.value(out.headers, REWARD) or b"nan")
         else:
