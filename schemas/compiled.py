@@ -130,16 +130,25 @@ class _Source:
             f = self._call(reader(args[0]))
             self.before.append(f"{v}, p = ((), p + 1) if d[p] == 0 else count(d, p, {f})")
         elif origin in (typing.Union, types.UnionType):
-            f = self._call(_value_reader(_present(args)))
-            self.before += [
-                f"if d[p] == 0: {v}, p = None, p + 1",
-                f"elif d[p] == 2: {v}, p = {f}(d, p + 1)",
-                "else: raise ValueError('no such branch')",
-            ]
+            self._read_present(_present(args), v)
         else:
             inner = self.read_record(hint)
             self.before.append(f"{v} = {inner}")
         return v
+
+    def _read_present(self, hint: Any, v: str) -> None:
+        """Statements that read a value which may be absent into `v`."""
+        before, self.before = self.before, []
+        value = self._read(hint)
+        inner, self.before = self.before, before
+        self.before += [
+            f"if d[p] == 0: {v}, p = None, p + 1",
+            "elif d[p] == 2:",
+            "    p += 1",
+            *(f"    {line}" for line in inner),
+            f"    {v} = {value}",
+            "else: raise ValueError('no such branch')",
+        ]
 
     def _name(self) -> str:
         self._used += 1
@@ -168,18 +177,6 @@ def _value_writer(hint: Any) -> Write:
     box = writer(_boxed(hint))
     make = _boxed(hint)
     return lambda value: box(make(value))
-
-
-def _value_reader(hint: Any) -> Read:
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return reader(hint)
-    box = reader(_boxed(hint))
-
-    def read(data: bytes, at: int) -> tuple[Any, int]:
-        boxed, after = box(data, at)
-        return boxed.value, after
-
-    return read
 
 
 @functools.cache
