@@ -37,6 +37,7 @@ from services.runtime.worker import Pipeline, Worker
 from services.sink import app as sink_app
 from services.sink.single_file import SingleFile
 from services.tool_worker import app as tool_app
+from services.tracing.tracer import Tracer
 from services.verifier_worker import app as verifier_app
 from services.verifier_worker.groups import GroupBounds
 
@@ -245,12 +246,13 @@ async def running(
     claims_url: str = "",
     scope: str = "",
     clients: Clients | None = None,
+    tracer: Tracer | None = None,
 ) -> AsyncIterator[Pipe]:
     """The workers of `stages`, started and ready; with `sink`, lines go to `folder/out.jsonl`."""
     b = bounds or Bounds()
     clients = clients or Clients()
     claims = ClaimStore(claims_url or str(folder / "claims"))
-    pipeline = Pipeline(kafka, topics, {n: p for n, p, _ in topics.declare()}, delivery, scope)
+    pipeline = Pipeline(kafka, topics, {n: p for n, p, _ in topics.declare()}, delivery, scope, tracer=tracer)
     policy = model if isinstance(model, ModelEndpoint) else endpoint(model.base_url)
     found = registry()
     agent = agent_app.AgentSettings(b.in_flight, b.rollout_timeout_s, b.high_water, b.low_water)
