@@ -68,6 +68,14 @@ class LogReader:
         """The last stable offset of every partition: where committed records end."""
         return dict(await self._consumer.end_offsets([tp for n in names for tp in self._partitions[n]]))
 
+    async def starts(self, names: Sequence[str], since_ms: int | None = None) -> dict[TopicPartition, int]:
+        """The first offset of every partition that is kept, or, with `since_ms`, the first written since then (or the end)."""
+        partitions = [tp for n in names for tp in self._partitions[n]]
+        if since_ms is None:
+            return dict(await self._consumer.beginning_offsets(partitions))
+        ends, found = await self.ends(names), await self._consumer.offsets_for_times(dict.fromkeys(partitions, since_ms))
+        return {tp: ends[tp] if found.get(tp) is None else found[tp].offset for tp in partitions}
+
     async def read(self, upto: Marks, since: Marks, enter: Callable[[ConsumerRecord], None]) -> None:
         """Hand every committed record below `upto` and not below `since` to `enter`."""
         self._consumer.assign(list(upto))

@@ -17,9 +17,9 @@ from environments.common.judging import purpose
 from environments.context import ModelClient
 from environments.response import Response
 from services.models.named import Answer
+from services.verifier_worker.line import JUDGE_CALLS
 
-JUDGE_CALLS = "_ng_judge_calls"
-"""The field of a result line that holds the record."""
+__all__ = ["JUDGE_CALLS", "Recorder", "Replay"]
 
 _PROMPT = ("input", "instructions", "metadata")
 """What a judge reads of a request; everything else are its parameters."""

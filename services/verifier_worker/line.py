@@ -15,9 +15,12 @@ from schemas import jsontext
 from schemas.errors import VerifierError
 from schemas.identity import RolloutRef
 from schemas.rows import AGENT_REF, ATTEMPT_INDEX, PARAMS, ROLLOUT_ID, ROLLOUT_INDEX, TASK_INDEX
-from services.verifier_worker.judge_calls import JUDGE_CALLS
 
 NOTES = "_ng_notes"
+
+JUDGE_CALLS = "_ng_judge_calls"
+"""The field that holds the record of a verification's model calls (`judge_calls`). Named here because a process that writes
+lines need not import a model client."""
 
 SCORING = "_ng_scoring"
 """The field of a line that a re-verification made: which scoring, by which verifier and version, of what (platform.md C5)."""

@@ -20,7 +20,6 @@ from services.runtime.record import ConsumerRecord, Outgoing
 from services.verifier_worker.line import result_line
 from services.verifier_worker.verifying import Subject, Verifying
 
-
 Stamp = Callable[[Trajectory, ConsumerRecord], Mapping[str, Any]]
 """Fields by which the lines of a re-verification say what they are (`line.SCORING`)."""
 

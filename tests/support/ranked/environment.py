@@ -8,7 +8,7 @@ from typing import Any
 from support.faulty.environment import act
 
 from environments.context import Context
-from environments.environment import Environment, Member, Response, Seed, Task, Verdict
+from environments.environment import Environment, Member, Response, Reverify, Seed, Task, Verdict
 from schemas.errors import InfrastructureError
 
 
@@ -24,6 +24,7 @@ class Ranked(Environment):
     """Reward: how many of the group are shorter. `group` are the rollouts that were scored together, in order of arrival."""
 
     Task = RankedTask
+    reverify = Reverify.STATELESS
     scoring = "group"
 
     def seed(self, task: RankedTask, context: Context) -> Seed:
