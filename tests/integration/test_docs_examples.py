@@ -81,7 +81,21 @@ def collection(folder, printed):
     assert one == merged
 
 
-CHECKS = {"README.md": readme, "docs/collection.md": collection, "docs/operations.md": operations}
+def reverify(folder, printed):
+    results = folder / "results"
+    lines = {
+        name: [json.loads(x) for x in (results / name).read_text().splitlines()] for name in ("rollouts.jsonl", "again.jsonl")
+    }
+    assert len(lines["rollouts.jsonl"]) == len(lines["again.jsonl"]) > 0
+    assert (results / "whole.jsonl").read_bytes() == (results / "rollouts.jsonl").read_bytes()
+    assert (results / "changes.jsonl").read_bytes() == b""  # the verifier is the same
+    (second,) = [p for p in (results / "second").glob("*.jsonl") if not p.name.endswith("_failures.jsonl")]
+    assert len(second.read_text().splitlines()) == len(lines["rollouts.jsonl"])
+    said = "".join(printed.values())
+    assert "scoring:second-look, by mcqa 1" in said
+
+
+CHECKS = {"README.md": readme, "docs/collection.md": collection, "docs/operations.md": operations, "docs/reverify.md": reverify}
 
 
 def test_the_second_command_runs_style_types_and_tests(tmp_path):

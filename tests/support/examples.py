@@ -27,6 +27,7 @@ PAGES = (
     "docs/models.md",
     "docs/http.md",
     "docs/operations.md",
+    "docs/reverify.md",
     "docs/sandbox.md",
     "docs/decisions/exactly-once-by-partition-producers.md",
     "deploy/README.md",
@@ -37,7 +38,7 @@ PAGES = (
 OTHERS = {"docs/environments.md": "tests/unit/environments/test_docs_environments.py"}
 """Pages with blocks of another form, and the tests that run them."""
 
-SESSIONS = ("README.md", "docs/collection.md", "docs/operations.md")
+SESSIONS = ("README.md", "docs/collection.md", "docs/operations.md", "docs/reverify.md")
 """Pages with commands and programs that run on a real broker (`tests/integration/test_docs_examples.py`)."""
 
 ALONE = ("docs/http.md",)

@@ -1,0 +1,1 @@
+"""Two scorings of the same rollouts, compared line by line (platform.md C5)."""
