@@ -95,7 +95,17 @@ def reverify(folder, printed):
     assert "scoring:second-look, by mcqa 1" in said
 
 
-CHECKS = {"README.md": readme, "docs/collection.md": collection, "docs/operations.md": operations, "docs/reverify.md": reverify}
+def observability(folder, printed):
+    assert "".join(printed.values()).count('"event": "ended"') == 1
+
+
+CHECKS = {
+    "docs/observability.md": observability,
+    "README.md": readme,
+    "docs/collection.md": collection,
+    "docs/operations.md": operations,
+    "docs/reverify.md": reverify,
+}
 
 
 def test_the_second_command_runs_style_types_and_tests(tmp_path):

@@ -35,10 +35,11 @@ from rollstream.settings.load import leaves, variable
 from rollstream.settings.model import Settings
 from schemas import topics
 from schemas.errors import FailureClass
+from services.metrics.catalogue import ALL as METRICS
 
 NOT_YET = {n for n in ("docs/performance.md",) if not (ROOT / n).exists()}  # figures come last; the page is linked already
 DAY_MS = 86_400_000
-TABLES = {"commands", "environments", "kinds", "settings", "topics", "failure-classes"}
+TABLES = {"commands", "environments", "kinds", "metrics", "settings", "topics", "failure-classes"}
 
 
 def everything():
@@ -102,6 +103,11 @@ def test_the_environments_are_those_of_the_manifests():
 
 def test_the_kinds_are_those_of_the_templates():
     assert dict(rows(tables("docs/environments.md")["kinds"])) == KINDS_OF_TEMPLATES
+
+
+def test_the_metrics_table_lists_what_the_workers_serve():
+    """platform.md G4"""
+    assert list(rows(tables("docs/observability.md")["metrics"])) == [[m.name, m.kind, m.says] for m in METRICS]
 
 
 def test_the_settings_are_those_of_the_program():
