@@ -7,7 +7,7 @@ Owns the way from a stored rollout to its new line or failure line. Invariants: 
 from __future__ import annotations
 
 import asyncio
-import os
+import mmap
 import time
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
@@ -177,20 +177,20 @@ def _ref(source: Source, pair: Pair, row: Mapping[str, Any], stored: Mapping[str
 
 def read_text(path: Path, start: int, size: int) -> bytes:
     """A line, without its end."""
-    fd = _open.get(path)
-    if fd is None:
-        fd = _open[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    return os.pread(fd, size, start).rstrip(b"\r\n")
+    name = str(path)
+    data = _open.get(name)
+    if data is None or len(data) < start + size:  # a file may have grown since
+        with path.open("rb") as file:
+            data = _open[name] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return data[start : start + size].rstrip(b"\r\n")
 
 
-_open: dict[Path, int] = {}
+_open: dict[str, mmap.mmap] = {}
 """Files stay open: a process reads a few, a line at a time."""
 
 
 def forget_files() -> None:
     """Close what is open: the next command may find other files of these names."""
-    for fd in _open.values():
-        os.close(fd)
     _open.clear()
 
 
