@@ -155,18 +155,23 @@ def agent_types() -> list[str]:
     return sorted(_AGENTS)
 
 
-def make_agent(variant: Variant) -> Agent:
-    """The agent of a variant: one of `agent_types`, or a class of the environment's own, as `module:Class`.
+def agent_class(kind: str) -> type[Agent]:
+    """The class of an agent: one of `agent_types`, or one of the environment's own, as `module:Class`.
 
     Raises `DataError` for an unknown type.
     """
-    block = variant.agent
-    path = block.type if ":" in block.type else _AGENTS.get(block.type)
+    path = kind if ":" in kind else _AGENTS.get(kind)
     if path is None:
-        raise DataError(_unknown("agent type", block.type, list(_AGENTS)))
+        raise DataError(_unknown("agent type", kind, list(_AGENTS)))
     module, name = path.split(":")
     cls: type[Agent] = getattr(importlib.import_module(module), name)
-    return cls(cls.Config.model_validate(block.config))
+    return cls
+
+
+def make_agent(variant: Variant) -> Agent:
+    """The agent of a variant; raises `DataError` for an unknown type."""
+    cls = agent_class(variant.agent.type)
+    return cls(cls.Config.model_validate(variant.agent.config))
 
 
 def _bound(entry: Entry, variant: str, extras: Extras) -> Binding | DataError:

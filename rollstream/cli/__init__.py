@@ -16,6 +16,7 @@ from rollstream.cli import (
     chat,
     config,
     control,
+    convert,
     diff,
     environment,
     environments,
@@ -28,6 +29,7 @@ from rollstream.cli import (
     status,
     tail,
     version,
+    view,
     worker,
 )
 from rollstream.cli.common import Sections, flowing, state
@@ -79,6 +81,7 @@ for _command in (
     serve,
     aggregate,
     profile,
+    view,
     reverify,
     diff,
     produce,
@@ -91,6 +94,7 @@ for _command in (
     environment,
     model,
     config,
+    convert,
     version,
 ):
     _command.register(app)
