@@ -22,6 +22,10 @@ from rollstream.runner.early import STOPPING
 _BACKLOG = 2_048
 _CONNECTIONS = 8_192
 """Open connections beyond which uvicorn answers 503 by itself: each costs a file descriptor and buffers."""
+_KEEP_ALIVE_S = 75
+"""Longer than clients keep unused connections (httpx 5 s, aiohttp 15 s): a request on one that the server is closing is reset,
+as was seen with uvicorn's own 5 s on a busy machine."""
+
 _DRAIN_S = 10
 
 
@@ -64,6 +68,7 @@ async def serve(front: Front, host: str, port: int, ready: Callable[[Front], Non
             access_log=False,
             server_header=False,
             limit_concurrency=_CONNECTIONS,
+            timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=_DRAIN_S,
             lifespan="on",
             ws="none",
