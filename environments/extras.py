@@ -6,13 +6,21 @@ named as the environment). Invariant: asking imports none of them.
 
 from __future__ import annotations
 
+import shutil
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
 OURS = "rollstream"
+
+CHECKOUT = Path(__file__).parents[1]
+"""Where this code lies; only a checkout has `uv.lock` there, an installed package does not."""
+
+_OWN_UV = (".uv-bootstrap/bin/uv", ".uv-bootstrap/pip/bin/uv")
+"""Where `scripts/bootstrap.sh` puts uv."""
 
 
 class Extras:
@@ -62,6 +70,17 @@ class Extras:
 
 
 def install_command(distribution: str, extra: str | None) -> str:
-    """The command that installs the extra."""
-    in_checkout = f" (or, in a checkout, uv sync --extra {extra})" if distribution == OURS else ""
-    return f"pip install '{distribution}[{extra}]'{in_checkout}"
+    """The command that installs the extra beside what is installed: uv's in a checkout of this project, else pip's.
+
+    `--inexact`, because an exact sync would remove the extras and tools that it does not name.
+    """
+    if distribution == OURS and (CHECKOUT / "uv.lock").is_file():
+        return f"{_uv()} sync --inexact --extra {extra}"
+    return f"pip install '{distribution}[{extra}]'"
+
+
+def _uv() -> str:
+    """uv, or the one that `./quickstart` has put into the checkout of a machine without it."""
+    if shutil.which("uv") is None:
+        return next((uv for uv in _OWN_UV if (CHECKOUT / uv).is_file()), "uv")
+    return "uv"

@@ -11,6 +11,7 @@ from functools import lru_cache
 from urllib.parse import quote
 
 from environments.context import Pages
+from environments.extras import OURS, install_command
 from schemas.errors import InfrastructureError
 
 HOST = "https://en.wikipedia.org"
@@ -71,7 +72,7 @@ def _read(html: str) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
     try:
         from bs4 import BeautifulSoup
     except ImportError as e:
-        raise InfrastructureError("pages need beautifulsoup4: pip install 'rollstream[aviary]'", retryable=False) from e
+        raise InfrastructureError(f"pages need beautifulsoup4: {install_command(OURS, 'aviary')}", retryable=False) from e
     soup = BeautifulSoup(html, "html.parser")
     results = soup.find_all("div", {"class": "mw-search-result-heading"}, limit=_SIMILAR)
     if results:

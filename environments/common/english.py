@@ -14,6 +14,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from environments.extras import OURS, install_command
 from schemas.errors import InfrastructureError
 
 _MODEL = Path("tokenizers", "punkt_tab", "english")
@@ -52,8 +53,8 @@ def package(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as e:
-        missing = f"this environment needs the package {e.name!r}: pip install 'rollstream[instruction_following]'"
-        raise InfrastructureError(missing, retryable=False) from e
+        command = install_command(OURS, "instruction_following")
+        raise InfrastructureError(f"this environment needs the package {e.name!r}: {command}", retryable=False) from e
 
 
 def nltk_folders(data_dir: Path | None) -> list[Path]:

@@ -10,10 +10,11 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from environments.extras import OURS, install_command
 from rollstream.broker.errors import BrokerError
 
 JAVA_SETTING = "ROLLSTREAM_JAVA"
-INSTALL = "pip install 'rollstream[local]' (or, in a checkout, uv sync --extra local)"
+INSTALL = install_command(OURS, "local")
 
 _LEAN = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """One small heap, one cheap compiler: a single node on a developer's machine wants a fast start and little memory."""

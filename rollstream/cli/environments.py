@@ -58,8 +58,10 @@ def _print(found: list[dict[str, Any]]) -> None:
 
 
 def _described(entry: Entry, extras: Extras) -> dict[str, Any]:
+    from environments.extras import install_command
+
     manifest = entry.manifest
-    extra = (f"pip install {entry.distribution}[{manifest.extra}]",) if manifest.extra else ()
+    extra = (install_command(entry.distribution, manifest.extra),) if manifest.extra else ()
     return {
         "name": manifest.name,
         "description": " ".join(manifest.description.split()),

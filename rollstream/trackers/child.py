@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from environments.extras import OURS, install_command
 from rollstream.trackers.exporting import MLFLOW, WANDB
 from rollstream.trackers.scalars import rollout_texts
 from schemas import jsontext
@@ -32,7 +33,7 @@ def main() -> None:
     try:
         {WANDB: to_wandb, MLFLOW: to_mlflow}[sys.argv[1]](payload)
     except ImportError as e:
-        sys.exit(f"{e}; install it with: pip install 'rollstream[{sys.argv[1]}]'")
+        sys.exit(f"{e}; install it with: {install_command(OURS, sys.argv[1])}")
     except Exception as e:  # noqa: BLE001 - whatever a tracker raises is one line for the person who runs
         sys.exit(f"{type(e).__name__}: {' '.join(str(e).split())}")
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from environments.extras import OURS, install_command
 from schemas import jsontext
 from schemas.errors import DataError, InfrastructureError
 
@@ -33,9 +34,9 @@ class ChatTemplate:
         try:
             from tokenizers import Tokenizer
         except ImportError as e:
+            command = install_command(OURS, "tokenizer")
             raise InfrastructureError(
-                "a tokenizer is named, but the packages to read it are not installed: pip install 'rollstream[tokenizer]'",
-                retryable=False,
+                f"a tokenizer is named, but the packages to read it are not installed: {command}", retryable=False
             ) from e
         file = folder / "tokenizer.json"
         if not file.is_file():

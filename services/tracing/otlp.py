@@ -10,6 +10,7 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
+from environments.extras import OURS, install_command
 from schemas.errors import InfrastructureError
 from services.tracing.span import Span, Spans
 
@@ -28,7 +29,8 @@ def otlp_spans(url: str, version: str) -> Spans:
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     except ImportError as e:
-        raise InfrastructureError("tracing.url is set, and OpenTelemetry is missing: pip install 'rollstream[tracing]'") from e
+        command = install_command(OURS, "tracing")
+        raise InfrastructureError(f"tracing.url is set, and OpenTelemetry is missing: {command}") from e
     return SdkSpans(OTLPSpanExporter(endpoint=url), version)
 
 

@@ -8,6 +8,7 @@ import pytest
 from support.pipeline import mcqa
 from support.steps import read
 
+from environments.extras import OURS, install_command
 from environments.registry import Registry
 from schemas.rows import parse_row
 
@@ -30,6 +31,6 @@ async def test_a_missing_package_is_the_failure_of_its_own_prompts(bench):
     row = parse_row((folder / "data" / "example.jsonl").read_bytes().splitlines()[0])
     (failure,) = [read(o) for o in await bench.admit(row)]
     assert (failure.failure_class, failure.outcome, failure.retryable) == ("data", "failed", False)
-    assert "it needs numpy>=2.2, not installed here: pip install 'rollstream[math_with_code]'" in failure.message
+    assert f"it needs numpy>=2.2, not installed here: {install_command(OURS, 'math_with_code')}" in failure.message
     (out,) = await bench.admit(mcqa())
     assert read(out).rollout.environment == "mcqa"

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from environments.extras import OURS, Extras
+from environments import extras
+from environments.extras import OURS, Extras, install_command
 from environments.registry import Registry
 from schemas.errors import DataError
 
@@ -66,6 +67,34 @@ def test_our_own_extras_are_named_as_their_environments_and_known() -> None:
             )
 
 
+def test_in_a_checkout_the_command_keeps_what_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "CHECKOUT", tmp_path)
+    monkeypatch.setattr("shutil.which", lambda _: "/bin/uv")
+    (tmp_path / "uv.lock").touch()
+    assert install_command(OURS, "rare") == "uv sync --inexact --extra rare"
+    assert install_command("shop", "rare") == "pip install 'shop[rare]'"
+
+
+def test_without_a_uv_of_the_machine_it_is_that_of_the_quick_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "CHECKOUT", tmp_path)
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    (tmp_path / "uv.lock").touch()
+    assert install_command(OURS, "rare") == "uv sync --inexact --extra rare"
+    own = tmp_path / ".uv-bootstrap" / "bin" / "uv"
+    own.parent.mkdir(parents=True)
+    own.touch()
+    assert install_command(OURS, "rare") == ".uv-bootstrap/bin/uv sync --inexact --extra rare"
+
+
+def test_an_installed_package_is_completed_by_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "CHECKOUT", tmp_path)
+    assert install_command(OURS, "rare") == "pip install 'rollstream[rare]'"
+
+
+def test_this_is_a_checkout() -> None:
+    assert (extras.CHECKOUT / "uv.lock").is_file() == (ROOT / "uv.lock").is_file()
+
+
 @pytest.fixture
 def without_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine where rollstream is installed without extras."""
@@ -85,9 +114,8 @@ def test_a_missing_package_costs_its_environment_and_no_other() -> None:
     for name in ("code_gen", "math_with_code"):
         with pytest.raises(DataError) as caught:
             registry.binding(name, None)
-        said = f"environment {name!r} cannot be used: it needs numpy>=2.2, not installed here: pip install 'rollstream[{name}]'"
-        assert str(caught.value).startswith(said)
-        assert f"uv sync --extra {name}" in str(caught.value)
+        said = f"environment {name!r} cannot be used: it needs numpy>=2.2, not installed here: {install_command(OURS, name)}"
+        assert str(caught.value) == said
     for name in ("mcqa", "workplace_assistant", "instruction_following"):
         assert registry.binding(name, None).name == name
 

@@ -17,6 +17,7 @@ import environments.instruction_following as package
 from environments.common import english, instructions
 from environments.common.instructions import Answer, InstructionError
 from environments.context import Context
+from environments.extras import OURS, install_command
 from environments.instruction_following import layout
 from environments.instruction_following.environment import KINDS, InstructionFollowing
 from environments.testing import EnvironmentHarness, response
@@ -219,7 +220,7 @@ def test_the_model_is_found_in_the_data_directory_and_its_absence_says_what_to_d
 
 def test_a_missing_package_is_said_with_the_command_that_installs_it(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "langdetect", None)
-    with pytest.raises(InfrastructureError, match=r"pip install 'rollstream\[instruction_following\]'"):
+    with pytest.raises(InfrastructureError, match=re.escape(install_command(OURS, "instruction_following"))):
         ask("language:response_language", "Bonjour", language="fr")
 
 
