@@ -99,7 +99,20 @@ def observability(folder, printed):
     assert "".join(printed.values()).count('"event": "ended"') == 1
 
 
+def nemo_gym(folder, printed):
+    """What the reference's words did is in files of its formats; no secret is anywhere."""
+    rows = [json.loads(x) for x in (folder / "results/mcqa.jsonl").read_text().splitlines()]
+    assert len(rows) == 6
+    assert {r["responses_create_params"]["temperature"] for r in rows} == {0.7}
+    agents = {json.loads(x)["agent_ref"]["name"] for x in (folder / "results/mine.jsonl").read_text().splitlines()}
+    assert agents == {"xstest_simple_agent", "xstest_wildguard_simple_agent", "lenient_agent", "patient_agent"}
+    ours = [json.loads(x) for x in (folder / "results/ours.jsonl").read_text().splitlines()]
+    assert {r["agent_ref"]["name"] for r in ours} == {"lenient_agent"}
+    assert "sk-of-mine" not in "".join(printed.values()) + (folder / "pipeline.yaml").read_text()
+
+
 CHECKS = {
+    "docs/nemo-gym.md": nemo_gym,
     "docs/observability.md": observability,
     "README.md": readme,
     "docs/collection.md": collection,

@@ -25,6 +25,7 @@ PAGES = (
     "docs/collection.md",
     "docs/guarantees.md",
     "docs/models.md",
+    "docs/nemo-gym.md",
     "docs/http.md",
     "docs/observability.md",
     "docs/operations.md",
@@ -39,7 +40,14 @@ PAGES = (
 OTHERS = {"docs/environments.md": "tests/unit/environments/test_docs_environments.py"}
 """Pages with blocks of another form, and the tests that run them."""
 
-SESSIONS = ("README.md", "docs/observability.md", "docs/collection.md", "docs/operations.md", "docs/reverify.md")
+SESSIONS = (
+    "README.md",
+    "docs/observability.md",
+    "docs/collection.md",
+    "docs/operations.md",
+    "docs/reverify.md",
+    "docs/nemo-gym.md",
+)
 """Pages with commands and programs that run on a real broker (`tests/integration/test_docs_examples.py`)."""
 
 ALONE = ("docs/http.md",)
