@@ -124,13 +124,13 @@ NO_EFFECT = {
 }
 """Keys that mean nothing here, and why."""
 
-_PROFILE = "profile a worker from outside (py-spy), or time an environment with `rollstream environment bench`"
+_PROFILE = "profile a worker from outside, with py-spy for instance"
 
 NOT_YET = {
     "skip_verification": "every rollout is verified; score stored ones anew with `rollstream reverify`",
     "skip_verification_reward": "every rollout is verified; score stored ones anew with `rollstream reverify`",
-    "observability_enabled": "the topics keep every turn already (`rollstream tail --from trajectories`)",
-    "model_call_capture_dir": "the topics keep every turn already (`rollstream tail --from trajectories`)",
+    "observability_enabled": "the topics keep every turn already; `rollstream model serve` keeps the calls of other harnesses",
+    "model_call_capture_dir": "the topics keep every turn already; `rollstream model serve` keeps the calls of other harnesses",
     "token_id_capture": "token ids are kept where the model returns them (return_token_id_information)",
     "profiling_enabled": _PROFILE,
     "profiling_results_dirpath": _PROFILE,
