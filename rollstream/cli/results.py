@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rollstream.runfiles.aggregate import Aggregated
 
 _SHOWN = 3
 
 
-def show_agents(found: Aggregated) -> None:
-    """A table by environment, and which averages are over less than there is."""
+def show_agents(found: Aggregated, refused: Mapping[str, int] | None = None) -> None:
+    """A table by environment, and which averages are over less than there is; `refused` rows, by agent, are failures in it."""
     from rich.console import Console
 
     from environments.registry import Registry
@@ -20,7 +22,7 @@ def show_agents(found: Aggregated) -> None:
 
     console = Console(highlight=False)
     names = {v.agent.name: e.manifest.name for e in Registry.load().entries for v in e.manifest.variants.values()}
-    console.print(results_table(found.agents, names))
+    console.print(results_table(found.agents, names, refused or {}))
     for agent in found.agents:
         shifted = agent["completeness"]["shifted"]
         if shifted:

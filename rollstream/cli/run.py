@@ -279,15 +279,17 @@ def _model(text: str) -> dict[str, Any]:
 def _show(report: Report, settings: Settings) -> None:
     from rich.console import Console
 
+    from rollstream.runfiles.problems import refused_by_agent, summarised
     from rollstream.text import printable
 
     console = Console(highlight=False)
-    for problem in report.problems[:_SHOWN]:
-        say(str(problem))
-    if len(report.problems) > _SHOWN:
-        say(f"… and {len(report.problems) - _SHOWN:,} more rows refused; all are in {report.paths.failures}")
+    problems = summarised(report.problems)
+    for problem in problems[:_SHOWN]:
+        say(problem)
+    if len(problems) > _SHOWN:
+        say(f"… and {len(problems) - _SHOWN:,} more; all refused rows are in {report.paths.failures}")
     if report.aggregated.agents:
-        show_agents(report.aggregated)
+        show_agents(report.aggregated, refused_by_agent(report.problems))
     if settings.model.url == "scripted":
         console.print("The policy was a script, not a model: its rewards say nothing about any policy.")
     for reason, count in report.reasons:

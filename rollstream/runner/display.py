@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any
 
 from rich.console import Console
@@ -18,6 +19,8 @@ from rollstream.text import printable
 
 _LAST_STEP = 99.5
 """Beside the whole percents, the last rollouts being those that are waited for (platform.md B2)."""
+
+EMPTY: Mapping[str, int] = MappingProxyType({})
 
 _AGENTS, _FIELDS = 8, 6
 """Agents and fields that one line of progress names."""
@@ -84,16 +87,21 @@ def _standing(watch: Watch) -> str:
     return f"{watch.scored + watch.scored_before:,} scored{reward}, {failed:,} failed"
 
 
-def results_table(agents: Iterable[Mapping[str, Any]], environment_of: Mapping[str, str]) -> Table:
-    """Environment, rollouts, mean reward and failures, from the run's aggregates (platform.md B12)."""
+def results_table(
+    agents: Iterable[Mapping[str, Any]], environment_of: Mapping[str, str], refused: Mapping[str, int] = EMPTY
+) -> Table:
+    """Environment, rollouts, mean reward and failures, from the run's aggregates (platform.md B12).
+
+    Each of the `refused` rows, by agent, counts as a rollout that failed.
+    """
     table = Table()
     for name in ("environment", "rollouts", "mean reward", "failures"):
         table.add_column(name, justify="left" if name == "environment" else "right")
-    for agent in agents:
-        name = str(agent["agent_ref"]["name"])
-        completeness = agent["completeness"]
-        failed = sum(completeness["failed"].values())
-        mean = agent["agent_metrics"].get("mean/reward")
+    rows = [(str(a["agent_ref"]["name"]), a["completeness"], a["agent_metrics"].get("mean/reward")) for a in agents]
+    known = {name for name, _, _ in rows}
+    rows += [(name, {"scored": 0, "failed": {}}, None) for name in refused if name not in known]
+    for name, completeness, mean in rows:
+        failed = sum(completeness["failed"].values()) + refused.get(name, 0)
         reward = "-" if mean is None else f"{mean:.3f}"
         rollouts = completeness["scored"] + failed
         table.add_row(Text(printable(environment_of.get(name, name))), f"{rollouts:,}", reward, f"{failed:,}")

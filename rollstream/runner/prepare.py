@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,12 +17,12 @@ from typing import Any
 
 from environments.registry import Registry
 from rollstream.runfiles.materialize import Materialized, materialize
-from rollstream.runfiles.problems import PlanError, RowProblem
+from rollstream.runfiles.problems import PlanError, RowProblem, summarised
 from rollstream.runfiles.run_record import RunRecord, code_version, config_hash, utc_now
 from rollstream.runner.dispatch import Dispatch
 from rollstream.runner.plan import PlanOfRows, RunRequest, open_rows, plan_of
 from rollstream.settings.model import Settings
-from schemas.errors import RolloutError
+from schemas.errors import DataError, RolloutError
 from schemas.identity import SOLO
 from services.sink.line_files import Mode
 from services.sink.paths import RunPaths
@@ -51,6 +51,18 @@ class Prepared:
     mode: Mode
     draft: Path | None = None
     notes: tuple[str, ...] = ()
+
+
+def check_usable(environments: Iterable[str], registry: Registry) -> None:
+    """Raises `RunError` with a line for each named environment that cannot be used here, and what to do about it."""
+    lacks: list[str] = []
+    for name in environments:
+        try:
+            registry.binding(name, None)
+        except DataError as e:
+            lacks.append(str(e))
+    if lacks:
+        raise RunError("\n".join(lacks))
 
 
 def begun(request: RunRequest, settings: Settings, registry: Registry, paths: RunPaths) -> Prepared:
@@ -123,7 +135,7 @@ def _materialized(request: RunRequest, plan: PlanOfRows, registry: Registry, out
     except (PlanError, RolloutError) as e:
         raise RunError(str(e)) from e
     if found.path is None:
-        listed = "\n".join(str(p) for p in found.problems[:20])
+        listed = "\n".join(summarised(found.problems)[:20])
         raise RunError(f"no row can be run:\n{listed}" if listed else "there are no rows to run")
     return found
 

@@ -29,7 +29,7 @@ from rollstream.runner.display import Display
 from rollstream.runner.early import STOPPING, EarlySignals
 from rollstream.runner.local import LocalPipeline, RunSink, local_pipeline
 from rollstream.runner.plan import RunRequest
-from rollstream.runner.prepare import Prepared
+from rollstream.runner.prepare import Prepared, check_usable
 from rollstream.runner.resume import prepare
 from rollstream.runner.watch import Watch
 from rollstream.settings.mask import mask_urls
@@ -89,6 +89,8 @@ async def run(request: RunRequest, settings: Settings, display: Display, early: 
     declare(settings.variants)
     registry = Registry.load()
     paths = RunPaths.of(request.output)
+    if not request.resume:
+        await stop.during(asyncio.to_thread(check_usable, request.environments, registry))
     async with AsyncExitStack() as stack:
         connection, endpoints, prepared = await stop.during(_begin(request, settings, registry, paths, display, stack))
         prepared = await stop.during(_placed(prepared, settings, connection, paths, display))
@@ -103,7 +105,7 @@ async def run(request: RunRequest, settings: Settings, display: Display, early: 
         record.write(paths.run)
         watch = _watch(prepared)
         display.say(
-            f"run {record.run_id}: {watch.expected or 0:,} rollouts, model {settings.model.name} at {_policy_url(endpoints)}"
+            f"run {record.run_id}: {_counted(watch, prepared)}, model {settings.model.name} at {_policy_url(endpoints)}"
         )
         async with local_pipeline(settings, connection, registry, endpoints, sink, watch, stop.during) as pipeline:
             collector.settle()
@@ -133,6 +135,11 @@ async def _begin(
     finally:
         prepared = await preparing  # a thread cannot be cut off; reading rows takes a second or two
     return connection, endpoints, prepared
+
+
+def _counted(watch: Watch, prepared: Prepared) -> str:
+    refused = len(prepared.problems)
+    return f"{watch.expected or 0:,} rollouts" + (f" ({refused:,} row{'s' * (refused > 1)} refused)" if refused else "")
 
 
 def _watch(prepared: Prepared) -> Watch:
