@@ -275,13 +275,6 @@ class Tracing(Section):
     sample: float = Field(0.01, ge=0, le=1, description="part of the rollouts; each is traced whole or not at all")
 
 
-class Tracing(Section):
-    """OpenTelemetry traces of rollouts (docs/observability.md). Nothing is recorded without a URL."""
-
-    url: str | None = Field(None, min_length=1, pattern=r"^https?://", description="of a collector: OTLP over HTTP")
-    sample: float = Field(0.01, ge=0, le=1, description="part of the rollouts; each is traced whole or not at all")
-
-
 class Log(Section):
     """What is logged, and how."""
 
@@ -355,7 +348,6 @@ class Settings(BaseSettings):
     admission: Admission = Admission()
     deadlines: Deadlines = Deadlines()
     health: Health = Health()
-    tracing: Tracing = Tracing()
     tracing: Tracing = Tracing()
     log: Log = Log()
     trackers: Trackers = Trackers()
