@@ -7,6 +7,7 @@ its main thread, so alarms fire.
 
 from __future__ import annotations
 
+import importlib
 import json
 import signal
 import sys
@@ -18,7 +19,7 @@ from environments.code_gen.checking.comparing import cut
 from environments.code_gen.checking.frames import Line
 from environments.code_gen.checking.guarding import DIGITS, disarm, load, raise_limits
 from environments.code_gen.checking.stdin import Stdin, Stdout
-from environments.code_gen.checking.wrapping import FUNCTION, called, run_on_stdin
+from environments.code_gen.checking.wrapping import FUNCTION, IMPORTED, called, run_on_stdin
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
@@ -159,11 +160,20 @@ def _printed(method: Any, text: str) -> str:
     return printed.getvalue()
 
 
-def serve(line: Line, task: Mapping[str, Any]) -> None:
-    """Answer requests until the checker has heard enough; it ends this process."""
+def get_ready() -> None:
+    """Set up this process; what fails here fails before anything of the program was run.
+
+    What every program imports is imported here, so that a Python that cannot be read is found out now.
+    """
     signal.signal(signal.SIGALRM, _on_alarm)
     raise_limits()
     sys.set_int_max_str_digits(DIGITS)
+    for name in IMPORTED:
+        importlib.import_module(name)
+
+
+def serve(line: Line, task: Mapping[str, Any]) -> None:
+    """Answer requests until the checker has heard enough; it ends this process."""
     program = Program(task["code"], task["inputs"], task["fn_name"], task["timeout"])
     load(task["code"])
     disarm(task["code"])

@@ -36,6 +36,12 @@ class Child:
         self._line.send({"do": what, **fields})
         return self._line.receive(self._deadline, self._alive)
 
+    def come_up(self) -> None:
+        """Wait for its word that it is ready, before which it runs nothing of the program; raises `Gone`, and says why."""
+        said = self._line.receive(self._deadline, self._alive)
+        if said.get("ready") is not True:
+            raise Gone(str(said.get("fault")))
+
     def end(self) -> None:
         for kill in (os.killpg, os.kill):
             with suppress(OSError):  # it has ended, or not yet begun its session
@@ -61,15 +67,24 @@ def main() -> None:
     task = _section(0)
     child = _start(task)
     secret = _section(0)
-    _report(secret["nonce"], _STARTED)
-    try:
-        found = _checked(child, task, secret)
-    except Gone:
-        found = {"gone": True}
-    except Exception as e:  # noqa: BLE001 - a defect of the checker is no verdict on the program
-        found = {"fault": repr(e)}
+    found = _found(child, task, secret)
     child.end()
     _report(secret["nonce"], found)
+
+
+def _found(child: Child, task: Mapping[str, Any], secret: Mapping[str, Any]) -> dict[str, Any]:
+    """The report. Up to the child's word that it is ready, whatever happens says nothing about the program."""
+    try:
+        child.come_up()
+    except Gone as e:
+        return {"fault": f"the process for the program did not come up: {e}"}
+    _report(secret["nonce"], _STARTED)
+    try:
+        return _checked(child, task, secret)
+    except Gone:
+        return {"gone": True}
+    except Exception as e:  # noqa: BLE001 - a defect of the checker is no verdict on the program
+        return {"fault": repr(e)}
 
 
 def _checked(child: Child, task: Mapping[str, Any], secret: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,10 +180,16 @@ def _become_program(line: Line, task: Mapping[str, Any]) -> None:
         null = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(null, stream)
-        drop_privileges()
-        set_private(private=False)
-        from environments.code_gen.checking.running import serve
+        try:
+            from environments.code_gen.checking.running import get_ready, serve
 
+            drop_privileges()
+            set_private(private=False)
+            get_ready()
+        except Exception as e:
+            line.send({"fault": repr(e)})
+            raise
+        line.send({"ready": True})
         serve(line, task)
     finally:
         leave(1)

@@ -17,6 +17,9 @@ string re datetime collections heapq bisect copy math random statistics itertool
 """
 _NOT_PLAIN = ("builtins", "typing")
 
+IMPORTED = tuple(_STARRED.split())
+"""The modules of `PREAMBLE`."""
+
 PREAMBLE = "\n".join(
     [
         *(f"from {name} import *" for name in _STARRED.split()),

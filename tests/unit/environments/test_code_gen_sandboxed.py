@@ -12,7 +12,9 @@ import pytest
 from environments.code_gen import checker
 from environments.code_gen.checker import Checking, HiddenTests, Report, check
 from schemas.errors import InfrastructureError
+from services.sandbox.options import Options
 from services.sandbox.sandbox import SandboxService
+from tests.support.bare_sandbox import BareSandbox
 
 FORGING = r"""
 import glob, os, struct
@@ -73,9 +75,9 @@ def runner() -> Iterator[asyncio.Runner]:
         yield made
 
 
-@pytest.fixture(scope="module")
-def sandbox(runner: asyncio.Runner) -> Iterator[SandboxService]:
-    service = SandboxService()
+@pytest.fixture(scope="module", params=["bwrap", "landlock"])
+def sandbox(runner: asyncio.Runner, request: pytest.FixtureRequest) -> Iterator[SandboxService]:
+    service = SandboxService(Options(backend=request.param))
     try:
         runner.run(service.launcher.backend())
     except InfrastructureError as e:
@@ -99,6 +101,22 @@ def test_it_passes_where_python_keeps_compiled_code_in_one_place(
     monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path))
     monkeypatch.setattr(checker, "_program", checker._program.__wrapped__)  # made anew, and not kept
     test_a_right_program_passes(runner, sandbox)
+
+
+def test_what_a_program_imports_it_finds(runner: asyncio.Runner, sandbox: SandboxService) -> None:
+    code = "import xml.dom.minidom, numpy, multiprocessing\nprint(25819 if multiprocessing.get_context('spawn') else '')"
+    assert checked(runner, sandbox, code).result == (True,)
+
+
+@pytest.mark.parametrize("name", ["wrapping", "guarding", "running", "supervising"])
+def test_a_checker_that_cannot_run_the_program_gives_no_score(
+    runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    broken = f"environments/code_gen/checking/{name}.py"
+    files = {file: data for file, data in checker._program().items() if not file.endswith(".pyc")}
+    monkeypatch.setattr(checker, "_program", lambda: {**files, broken: b"raise ModuleNotFoundError('lost')"})
+    with pytest.raises(InfrastructureError, match="the checker"):
+        runner.run(check(BareSandbox(), "print(25819)", HiddenTests(["1"], ["25819"]), Checking(5, 1 << 30)))
 
 
 def test_no_descriptor_of_another_process_can_be_opened(runner: asyncio.Runner, sandbox: SandboxService) -> None:
