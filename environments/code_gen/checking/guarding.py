@@ -71,11 +71,11 @@ def _have(*, effective: int = 0, permitted: int = 0) -> None:
 
 def _python_is_readable() -> bool:
     try:
-        with open(os.__file__, "rb"):
+        with open(os.__file__, "rb"):  # noqa: PTH123 - pathlib costs a start milliseconds
             pass
         for place in sys.path:
             with suppress(FileNotFoundError, NotADirectoryError):
-                os.stat(place)
+                os.stat(place)  # noqa: PTH116
     except PermissionError:
         return False
     return True
