@@ -36,7 +36,7 @@ def new(
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
 ) -> None:
     """A folder with a small environment that works, its tests and five tasks: change it into yours."""
-    from rollstream.scaffold.files import checked_name, files_inside, files_outside
+    from rollstream.scaffold.files import check_unused, checked_name, files_inside, files_outside
     from rollstream.scaffold.kinds import KINDS
     from rollstream.scaffold.writing import checkout, write
 
@@ -47,6 +47,7 @@ def new(
         files = files_inside(checked_name(name), kind) if root else files_outside(checked_name(name), kind)
         if not force:
             checked_name(name, _taken())
+            check_unused(name)
         folder = root or package or Path(name)
         written = write(folder, files, force=force)
     except (ValueError, FileExistsError) as e:

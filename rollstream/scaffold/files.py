@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 from rollstream.scaffold.kinds import TEMPLATES, template_folder
@@ -44,6 +45,13 @@ def checked_name(name: str, taken: Iterable[str] = ()) -> str:
     if name in taken or f"{name}_simple_agent" in taken:
         raise ValueError(f"there is an environment that answers to {name!r} already; choose another name")
     return name
+
+
+def check_unused(name: str) -> None:
+    """Raises `ValueError` when `import name` finds an installed package, which would hide the new one or be hidden by it."""
+    found = find_spec(name)
+    if found is not None and found.origin is not None:  # a folder without __init__ is found wherever Python looks
+        raise ValueError(f"{name!r} is an installed package ({found.origin}); choose another name")
 
 
 def files_inside(name: str, kind: str) -> dict[Path, bytes]:

@@ -166,6 +166,21 @@ def test_the_command_writes_a_package_and_says_what_comes_next(tmp_path, monkeyp
     assert "rollstream environment check unit_prices" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["numpy", "pytest", "yaml"])
+def test_a_name_of_an_installed_package_is_refused(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    done = cli("new", name)
+    assert (done.exit_code, f"{name!r} is an installed package" in done.stderr) == (2, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_python_could_import_takes_no_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "plain_folder").mkdir()
+    assert cli("new", "plain_folder", "--package", "p").exit_code == 0
+
+
 def test_nothing_is_overwritten_unless_asked(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     cli("new", "unit_prices", "--package", "p")
