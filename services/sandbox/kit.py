@@ -9,19 +9,24 @@ from __future__ import annotations
 import os
 import py_compile
 import re
-import shutil
 import tempfile
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-import psutil
+import structlog
+
+from services.sandbox import owner
+from services.sandbox.removal import remove_tree
+
+log = structlog.get_logger()
 
 SOURCES = ("supervisor", "confine")
 PREFIX = "rollstream-sandbox-"
 
-_OWNER = re.compile(rf"{PREFIX}(\d+)-(\d+)-")
-"""The PID namespace and the process id: containers may share a folder and have the same numbers."""
+_OWNER = re.compile(rf"{PREFIX}{owner.PATTERN}-")
+"""Containers may share a folder and have the same numbers of processes."""
+
+_told: set[str] = set()
 
 
 class Kit:
@@ -29,7 +34,14 @@ class Kit:
 
     def __init__(self) -> None:
         remove_orphans(Path(tempfile.gettempdir()))
-        self.directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{_namespace()}-{os.getpid()}-"))
+        self.directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{owner.mark()}-"))
+        try:
+            self._fill()
+        except BaseException:
+            self.remove()
+            raise
+
+    def _fill(self) -> None:
         self.directory.chmod(0o755)
         for name in SOURCES:
             self.store(f"{name}.pyc", _compiled(name))
@@ -48,18 +60,38 @@ class Kit:
         return str(file)
 
     def remove(self) -> None:
-        """Remove it, with the scratch directories in it."""
-        shutil.rmtree(self.directory, ignore_errors=True)
+        """Remove it, with the scratch directories in it. Never raises."""
+        clear(self.directory)
 
 
 def remove_orphans(folder: Path) -> None:
-    """Remove our user's kits whose worker is no more."""
-    for path in folder.glob(f"{PREFIX}*"):
-        owner = _OWNER.match(path.name)
-        with suppress(OSError):
-            ours = path.lstat().st_uid == os.geteuid() and not path.is_symlink()
-            if owner and ours and int(owner[1]) == _namespace() and not psutil.pid_exists(int(owner[2])):
-                shutil.rmtree(path, ignore_errors=True)
+    """Remove our user's kits whose worker is no more. Never raises: what cannot be removed is said, once."""
+    try:
+        for path in folder.glob(f"{PREFIX}*"):
+            if _is_orphan(path):
+                clear(path)
+    except OSError as error:
+        _tell(folder, error)
+
+
+def clear(path: Path) -> None:
+    """Remove a directory of ours. Never raises: what cannot be removed is said, once for each path."""
+    error = remove_tree(path)
+    if error is not None:
+        _tell(path, error)
+
+
+def _is_orphan(path: Path) -> bool:
+    made_by = _OWNER.match(path.name)
+    if made_by is None or path.is_symlink() or path.stat().st_uid != os.geteuid():
+        return False
+    return owner.is_gone(*map(int, made_by.groups()))
+
+
+def _tell(path: Path, error: OSError) -> None:
+    if str(path) not in _told:
+        _told.add(str(path))
+        log.warning("sandbox.not_removed", path=str(path), error=str(error))
 
 
 @cache
@@ -67,7 +99,3 @@ def _compiled(name: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         target = py_compile.compile(str(Path(__file__).parent / f"{name}.py"), f"{folder}/c", dfile=f"{name}.py", doraise=True)
         return Path(str(target)).read_bytes()
-
-
-def _namespace() -> int:
-    return Path("/proc/self/ns/pid").stat().st_ino

@@ -12,12 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from schemas.errors import InfrastructureError
 from services.sandbox import cgroups
 from services.sandbox.backend import Launch
 from services.sandbox.box import Box, BoxProgram
 from services.sandbox.bubblewrap import drop_to
 from services.sandbox.confine import abi
-from services.sandbox.kit import Kit
+from services.sandbox.kit import Kit, clear
 from services.sandbox.order import Order
 from services.sandbox.place import Shape, Stock, launch_in, trial
 from services.sandbox.process import Start, open_box, sweep_below, sweep_user
@@ -71,6 +72,14 @@ class SharedMachine:
         user = self._users.take()
         self._count += 1
         scratch = self._kit.directory / f"scratch-{self._count}"
+        try:
+            start = self._start(shape, user, scratch)
+        except OSError as error:
+            self._gone(user, scratch, True)
+            raise InfrastructureError(f"the sandbox could not make {error.filename or scratch}: {error.strerror}") from error
+        return await open_box(start)
+
+    def _start(self, shape: Shape, user: int, scratch: Path) -> Start:
         (scratch / "work").mkdir(parents=True)
         if user >= 0:
             for directory in (scratch, scratch / "work"):
@@ -80,21 +89,21 @@ class SharedMachine:
         inside = [self._runtime.python, self._kit.path("supervisor.pyc"), str(scratch / "work"), "-1", exclusive]
         keep = "" if self._readable() else READ_ANYWHERE
         environment = {**self._runtime.environment, "HOME": str(scratch), "TMPDIR": str(scratch)}
-        return await open_box(
-            Start(
-                [*(drop_to(user, keep) if user >= 0 else ()), *inside],
-                Order(environment, self._confinement(shape, scratch), scratch_counted=True),
-                groups=self._groups,
-                sweep=sweep_below,
-                gone=partial(self._gone, user, scratch),
-            )
+        return Start(
+            [*(drop_to(user, keep) if user >= 0 else ()), *inside],
+            Order(environment, self._confinement(shape, scratch), scratch_counted=True),
+            groups=self._groups,
+            sweep=sweep_below,
+            gone=partial(self._gone, user, scratch),
         )
 
     def _gone(self, user: int, scratch: Path, in_order: bool) -> None:
-        if not in_order and user >= 0 and self._users.exclusive:
-            sweep_user(user)
-        shutil.rmtree(scratch, ignore_errors=True)
-        self._users.give_back(user)
+        try:
+            if not in_order and user >= 0 and self._users.exclusive:
+                sweep_user(user)
+            clear(scratch)
+        finally:
+            self._users.give_back(user)
 
     def _readable(self) -> bool:
         """Whether everyone may reach the runtime; root's own Python under /root is not so."""

@@ -191,8 +191,9 @@ def disk_use(directory: str) -> float:
                 total += entry.stat(follow_symlinks=False).st_blocks * 512
                 if entry.is_dir(follow_symlinks=False):
                     todo.append(entry.path)
-        except OSError:  # gone, or made unreadable for us
-            pass
+        except OSError as error:  # gone, or made unreadable for us
+            if error.errno == errno.ENAMETOOLONG:  # so deep that nobody can count it by its path
+                return float("inf")
         if entries > MAX_ENTRIES:
             return float("inf")
     return total

@@ -13,16 +13,19 @@ from hypothesis import strategies as st
 
 from environments.context import PYTHON
 from schemas.errors import DataError, InfrastructureError
+from services.sandbox import owner
 from services.sandbox.backend import Exit, Launch
 from services.sandbox.bubblewrap import WORKDIR
 from services.sandbox.choice import Chosen
 from services.sandbox.kit import Kit, remove_orphans
 from services.sandbox.options import Options
 from services.sandbox.order import check_names
+from services.sandbox.removal import remove_tree
 from services.sandbox.sandbox import SandboxService
 from services.sandbox.supervisor import Kept
 from services.sandbox.syscall_filter import Sharing, compile_filter
-from tests.unit.sandbox.conftest import services
+from services.sandbox.users import users
+from tests.unit.sandbox.conftest import ROOT, services
 
 ANY = services("bwrap", "landlock")
 
@@ -297,13 +300,79 @@ def test_the_filter_is_known_where_it_says_and_empty_elsewhere():
 def test_what_a_killed_worker_left_is_removed_and_nothing_else(tmp_path):
     dead = subprocess.Popen(["true"])
     dead.wait()
-    here = f"rollstream-sandbox-{Path('/proc/self/ns/pid').stat().st_ino}"
-    names = [f"{here}-{dead.pid}-abc", f"{here}-{os.getpid()}-abc", f"rollstream-sandbox-1-{dead.pid}-abc", "other"]
+    here = "rollstream-sandbox"
+    pid, started, namespace = owner.mark().split("-")
+    names = [f"{here}-{dead.pid}-{started}-{namespace}-abc", f"{here}-{pid}-{int(started) - 1}-{namespace}-abc"]
+    names += [f"{here}-{owner.mark()}-abc", f"{here}-{dead.pid}-{started}-1-abc", "other"]
     for name in names:
         (tmp_path / name / "scratch").mkdir(parents=True)
-    (tmp_path / f"{here}-{dead.pid}-link").symlink_to(tmp_path / "other")
+    (tmp_path / f"{here}-{dead.pid}-1-{namespace}-link").symlink_to(tmp_path / "other")
     remove_orphans(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names[1:], f"{here}-{dead.pid}-link"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names[2:], f"{here}-{dead.pid}-1-{namespace}-link"])
+
+
+def test_an_orphan_that_cannot_be_removed_is_told_once_and_keeps_no_worker_from_starting(tmp_path, monkeypatch, capsys):
+    orphan = tmp_path / f"rollstream-sandbox-{owner.mark().replace('-', '-1', 1)}-abc"
+    orphan.mkdir()
+
+    def refuse(*_, **__):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "rmdir", refuse)
+    for _ in range(2):
+        remove_orphans(tmp_path)
+    said = capsys.readouterr()
+    assert (said.out + said.err).count("not_removed") == 1
+
+
+def deep(folder, depth):
+    """A chain of directories with a file in each, deeper than a path can say."""
+    at = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.close(os.open("f", os.O_CREAT | os.O_WRONLY, dir_fd=at))
+        os.mkdir("d", dir_fd=at)
+        below = os.open("d", os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(at)
+
+
+def test_a_tree_of_any_depth_is_removed_and_links_are_not_followed(tmp_path):
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "file").write_text("x")
+    tree = tmp_path / "tree"
+    for name in ("a", "b/c", "shut/in"):
+        (tree / name).mkdir(parents=True)
+    (tree / "b" / "link").symlink_to(kept)
+    (tree / "outside").symlink_to(kept)
+    os.mkfifo(tree / "b" / "pipe")
+    (tree / "shut").chmod(0)
+    deep(tree / "a", 5_000)
+    assert remove_tree(tree) is None
+    assert not tree.exists()
+    assert (kept / "file").read_text() == "x"
+    assert remove_tree(tree) is None  # gone already
+
+
+def test_a_removal_gives_up_in_time_and_goes_on_later(tmp_path):
+    deep(tmp_path, 50)
+    assert isinstance(remove_tree(tmp_path / "d", 0.0), TimeoutError)
+    assert remove_tree(tmp_path / "d") is None
+
+
+@pytest.mark.skipif(not ROOT, reason="user ids are of workers that are root")
+@services("landlock", "rlimits")
+async def test_a_very_deep_tree_goes_with_its_program_and_the_user_id_comes_back(sandbox):
+    free = len(users()._free)
+    code = "import os\nfor _ in range(5000):\n    os.mkdir('d')\n    os.chdir('d')\nprint('made')"
+    await sandbox.run([PYTHON, "-c", code])
+    await sandbox.settled()
+    assert len(users()._free) == free
+    kit = sandbox.launcher._backend._kit.directory
+    assert not list(kit.glob("scratch-*"))
+    await sandbox.close()
+    assert not kit.exists()
 
 
 def test_the_kit_is_readable_by_all_and_gone_afterwards():
