@@ -14,10 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import structlog
+
 from schemas.errors import InfrastructureError
 from services.sandbox.backend import Exit, Launch
 from services.sandbox.order import Order
 from services.sandbox.supervisor import ENDED, HEADER
+
+log = structlog.get_logger()
 
 START_S = 20.0
 """A box starts in 20 ms; on a machine that is this much slower something is wrong."""
@@ -57,6 +61,22 @@ class Life(Protocol):
         ...
 
 
+async def finished(task: asyncio.Task[None]) -> None:
+    """Wait for a task that gives things back: a cancelled caller is cancelled once it is done, not earlier.
+
+    The wait is as bounded as the task.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            if not task.done():
+                cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
 class Reader(Protocol):
     """Where frames come from."""
 
@@ -74,18 +94,24 @@ class Box:
     _closing: asyncio.Task[None] | None = None
 
     async def ready(self) -> Box:
-        """Itself, once the supervisor has spoken; raises `InfrastructureError` with what was said when it does not."""
+        """Itself, once the supervisor has spoken; raises `InfrastructureError` with what was said when it does not.
+
+        Closed when it raises, also by a cancellation.
+        """
+        try:
+            return await self._ready()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _ready(self) -> Box:
         try:
             async with asyncio.timeout(START_S):
                 kind, _ = await self.receive()
         except TimeoutError:
             kind = b""
-        except BaseException:
-            await self.close()
-            raise
         if kind != b"r":
             said = await self.life.last_words()
-            await self.close()
             raise InfrastructureError(f"the sandbox did not start: {said or 'it said nothing'}")
         return self
 
@@ -111,18 +137,25 @@ class Box:
         order = self.order.of(launch)
         self.life.admit(launch)
         program = BoxProgram(self)
-        await self.send(b"L", marshal.dumps(order, MARSHAL_VERSION))
+        try:
+            await self.send(b"L", marshal.dumps(order, MARSHAL_VERSION))
+        except BaseException:
+            await program.close()
+            raise
         return program
 
     async def close(self) -> None:
-        """End it and wait for that. Idempotent; a cancelled caller does not cancel it."""
+        """End it and wait for that. Idempotent, never raises; a cancelled caller does not cancel it, and waits too."""
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
-        await asyncio.shield(self._closing)
+        await finished(self._closing)
 
     async def _close(self) -> None:
-        self.writer.close()
-        await self.life.end()
+        try:
+            self.writer.close()
+            await self.life.end()
+        except Exception as error:  # noqa: BLE001 - whoever closes can do nothing about it; the next worker cleans up
+            log.warning("sandbox.not_ended", error=repr(error))
 
 
 @dataclass(slots=True)

@@ -63,12 +63,19 @@ class Bubblewrap:
         return await launch_in(self._stock, launch)
 
     async def close(self) -> None:
-        await self._stock.close()
-        self._kit.remove()
+        try:
+            await self._stock.close()
+        finally:
+            self._kit.remove()
 
     async def _open(self, shape: Shape) -> Box:
-        user = self._users.take()
         fds = [os.open(self._filter, os.O_RDONLY)] if self._filter else []
+        try:
+            user = self._users.take()
+        except BaseException:
+            for fd in fds:
+                os.close(fd)
+            raise
         environment = {**self._runtime.environment, "HOME": SCRATCH, "TMPDIR": SCRATCH}
         return await open_box(
             Start(

@@ -24,7 +24,7 @@ import aiohttp
 from environments.context import Limits
 from schemas.errors import InfrastructureError
 from services.sandbox.backend import Launch
-from services.sandbox.box import Box, BoxProgram
+from services.sandbox.box import Box, BoxProgram, finished
 from services.sandbox.cgroups import SUPERVISOR_BYTES
 from services.sandbox.order import Order
 from services.sandbox.place import trial
@@ -86,12 +86,12 @@ class Container:
 
     async def _open(self, limits: Limits) -> Box:
         name = f"rollstream-{secrets.token_hex(8)}"
-        await self.call("POST", f"/containers/create?{urlencode({'name': name})}", _created(self._image, limits))
         life = ContainerLife(self, name)
         try:
+            await self.call("POST", f"/containers/create?{urlencode({'name': name})}", _created(self._image, limits))
             reader, writer = await attach(self._socket, name)
         except BaseException:
-            await life.end()
+            await finished(asyncio.create_task(life.end()))
             raise
         demultiplexed = Demultiplexed(reader, life.said)
         box = Box(life, demultiplexed, writer, Order(ENVIRONMENT))

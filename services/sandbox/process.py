@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ import psutil
 from schemas.errors import InfrastructureError
 from services.sandbox import cgroups
 from services.sandbox.backend import Launch
-from services.sandbox.box import STOP_S, Box
+from services.sandbox.box import STOP_S, Box, finished
 from services.sandbox.order import Order
 
 LAST_WORDS = 2_000
@@ -51,14 +52,21 @@ class ProcessLife:
     start: Start
     process: subprocess.Popen[bytes]
     group: cgroups.Group | None = field(default=None)
+    _ended: bool = False
+    _grouping: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def alive(self) -> bool:
         return self.process.poll() is None
 
     def join_group(self) -> None:
-        """Give the supervisor, and all that will come of it, a control group of its own."""
-        self.group = cgroups.make(self.start.groups, self.start.supervisor(self.process.pid))
+        """Give the supervisor, and all that will come of it, a control group of its own; nothing when it is being ended.
+
+        Runs in a thread, which goes on when the one that waits for it is cancelled.
+        """
+        with self._grouping:
+            if not self._ended:
+                self.group = cgroups.make(self.start.groups, self.start.supervisor(self.process.pid))
 
     def admit(self, launch: Launch) -> None:
         if self.group:
@@ -78,17 +86,24 @@ class ProcessLife:
         await asyncio.to_thread(self._end)
 
     def _end(self) -> None:
+        with self._grouping:
+            self._ended = True
+        try:
+            self._wait()
+        finally:
+            if self.process.stderr:
+                self.process.stderr.close()
+            if self.group:
+                self.group.remove()
+            self.start.gone(self.process.returncode == 0)
+
+    def _wait(self) -> None:
         if self.start.sweep is None:
             self._kill_namespace()
         try:
             self.process.wait(STOP_S)
         except subprocess.TimeoutExpired:
             self._by_force()
-        if self.process.stderr:
-            self.process.stderr.close()
-        if self.group:
-            self.group.remove()
-        self.start.gone(self.process.returncode == 0)
 
     def _kill_namespace(self) -> None:
         """Kill the first process of the namespace, with which all others die.
@@ -140,21 +155,42 @@ def _started(start: Start, line: int) -> subprocess.Popen[bytes]:
 
 
 async def open_box(start: Start) -> Box:
-    """A box that is ready; raises `InfrastructureError` when it does not come up."""
-    ours, theirs = socket.socketpair()
+    """A box that is ready; raises `InfrastructureError` when it does not come up.
+
+    What `start` borrowed is given back when it raises, also by a cancellation, at any point.
+    """
+    ours, process = _connected(start)
+    life = ProcessLife(start, process)
     try:
-        process = _started(start, theirs.fileno())
-    except OSError as error:
+        reader, writer = await asyncio.open_connection(sock=ours)
+    except BaseException:
         ours.close()
+        await finished(asyncio.create_task(life.end()))
+        raise
+    box = await Box(life, reader, writer, start.order).ready()
+    try:
+        if start.groups.usable:
+            await asyncio.to_thread(life.join_group)
+    except BaseException:
+        await box.close()
+        raise
+    return box
+
+
+def _connected(start: Start) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """Our end of the line, and the process that has the other."""
+    try:
+        ours, theirs = socket.socketpair()
+        try:
+            return ours, _started(start, theirs.fileno())
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+    except OSError as error:
         start.gone(True)
         raise InfrastructureError(f"the sandbox could not start {start.argv[0]}: {error.strerror}") from error
     finally:
-        theirs.close()
         for fd in start.pass_fds:
             os.close(fd)
-    reader, writer = await asyncio.open_connection(sock=ours)
-    life = ProcessLife(start, process)
-    box = await Box(life, reader, writer, start.order).ready()
-    if start.groups.usable:
-        await asyncio.to_thread(life.join_group)
-    return box

@@ -62,8 +62,10 @@ class SharedMachine:
         return await launch_in(self._stock, launch)
 
     async def close(self) -> None:
-        await self._stock.close()
-        self._kit.remove()
+        try:
+            await self._stock.close()
+        finally:
+            self._kit.remove()
 
     def _confinement(self, shape: Shape, scratch: Path) -> dict[str, Any] | None:
         raise NotImplementedError

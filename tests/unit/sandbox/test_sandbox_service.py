@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from environments.context import PYTHON
+from environments.context import PYTHON, Limits
 from schemas.errors import DataError, InfrastructureError
 from services.sandbox import owner
 from services.sandbox.backend import Exit, Launch
@@ -142,6 +142,38 @@ async def test_a_run_that_is_cancelled_leaves_nothing_and_frees_its_slot(sandbox
             await task
     assert (await sandbox.run([PYTHON, "-c", "print(1)"])).stdout == b"1\n"
     await sandbox.settled()
+
+
+@ANY
+async def test_starts_that_are_cancelled_anywhere_give_everything_back(sandbox):
+    """Each is cancelled at another step of the loop, until one comes up before it is: its shape is never the ready one's."""
+    me, free = psutil.Process(), len(users()._free)
+    backend = sandbox.launcher._backend
+    groups = {place for place in (backend._groups.memory, backend._groups.pids) if place}
+    descriptors = me.num_fds()
+    for steps in [*range(12), *range(12, 200, 20)]:
+        task = asyncio.create_task(sandbox.run([PYTHON, "-c", ""], limits=Limits(scratch=(1 << 20) + steps)))
+        for _ in range(steps):
+            await asyncio.sleep(0 if steps < 12 else 0.0005)
+        for _ in range(3):  # and again while it cleans up
+            task.cancel()
+            await asyncio.sleep(0)
+        await asyncio.gather(task, return_exceptions=True)
+    await sandbox.settled()
+    assert (len(users()._free), me.children(recursive=True), me.num_fds()) == (free, [], descriptors)
+    assert not list(backend._kit.directory.glob("scratch-*"))
+    assert not [group for place in groups for group in place.glob(f"rollstream-{os.getpid()}-*")]
+
+
+@services("landlock")
+async def test_a_box_that_cannot_be_prepared_gives_its_user_id_back(sandbox):
+    free = len(users()._free)
+    sandbox.launcher._backend._kit.remove()
+    (kit := sandbox.launcher._backend._kit.directory).write_text("in the way")
+    with pytest.raises(InfrastructureError, match="could not make"):
+        await sandbox.run(["true"])
+    kit.unlink()
+    assert len(users()._free) == free
 
 
 @ANY
