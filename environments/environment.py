@@ -130,6 +130,10 @@ class Environment:
         """
         return {}
 
+    def notes(self, lines: Sequence[Mapping[str, float | None]]) -> Sequence[str]:
+        """What whoever reads the averages of a run must know, from the numbers of its result lines; shown beside them."""
+        return ()
+
     def seed(self, task: Any, context: Context) -> Any:
         """Start a rollout: returns (or resolves to) a `Seed`. Raises `DataError` for a task it cannot start."""
         return Seed()

@@ -19,6 +19,9 @@ from environments.genrm_compare.reading import verdict_in
 from environments.genrm_compare.talk import Message, as_text, conversation_of
 from schemas.errors import JudgeError
 
+FAILED = "failed_comparisons"
+"""Field of a result line: how many of the rollout's comparisons have neutral values."""
+
 _HERE = Path(__file__).parent
 _NOTHING_SAID = "None"
 """What the judge reads in the place of a blank answer."""
@@ -107,6 +110,14 @@ class GenrmCompare(Environment):
         index = (task.model_extra or {}).get("_ng_task_index")
         prefix = index if index is not None else task.prompt_id
         return digest if prefix is None else f"{prefix}:{digest}"
+
+    def notes(self, lines: Sequence[Mapping[str, float | None]]) -> list[str]:
+        """How many rewards hold neutral values in the place of a verdict: such a reward looks like any other."""
+        hit = sum(bool(line.get(FAILED)) for line in lines)
+        if not hit:
+            return []
+        said = f"{hit:,} of {len(lines):,} rollouts have comparisons that the judge failed or that could not be read"
+        return [f"{said}; these count as {self.config.default_score:g} for both (field {FAILED})"]
 
     async def arrived(self, members: Sequence[Member], size: int, context: Context) -> list[Comparison]:
         """The comparisons that can be made in a group of `size` of which only `members` are here."""
@@ -228,7 +239,7 @@ def _shown(answer: Answer) -> str:
 def _verdict(reward: float, made: Sequence[Comparison], index: int) -> Verdict:
     """A reward, and how many of its comparisons have neutral values where there are any."""
     failed = sum(c.failed for c in made if index in (c.response_i, c.response_j))
-    return Verdict(reward, failed_comparisons=failed) if failed else Verdict(reward)
+    return Verdict(reward, **{FAILED: failed}) if failed else Verdict(reward)
 
 
 def _is_json(text: str) -> bool:

@@ -82,6 +82,7 @@ def _object(name: str, agent: Agent) -> dict[str, Any]:
         metrics |= _pass_at_k(tasks, agent.scores)
         over |= _counted(tasks, agent.scores)
     own, note = _own_metrics(agent, tasks)
+    notes = [*([note] if note else ()), *_notes(agent)]
     metrics |= own
     groups = _with_per_task(list(group_metrics(agent.rows, agent.expected or {})), metrics.pop(PER_TASK, ()))
     over = {key: n for key, n in over.items() if key in metrics}
@@ -92,7 +93,7 @@ def _object(name: str, agent: Agent) -> dict[str, Any]:
         "group_level_metrics": groups,
         "denominators": over,
         "completeness": {**_completeness(agent), **_of_tasks(agent, groups), "shifted": _shifted(over, len(rows), len(groups))},
-        **({"notes": [note]} if note else {}),
+        **({"notes": notes} if notes else {}),
     }
 
 
@@ -104,6 +105,16 @@ def _own_metrics(agent: Agent, tasks: Sequence[Sequence[Mapping[str, Any]]]) -> 
         return dict(agent.environment.own_metrics(tasks)), ""
     except Exception as e:  # noqa: BLE001
         return {}, f"the environment's own metrics are left out: {type(e).__name__}: {e}"
+
+
+def _notes(agent: Agent) -> list[str]:
+    """What the environment has to say of the averages; its code may fail as above."""
+    if agent.environment is None:
+        return []
+    try:
+        return list(agent.environment.notes(list(agent.rows.values())))
+    except Exception as e:  # noqa: BLE001
+        return [f"the environment's notes are left out: {type(e).__name__}: {e}"]
 
 
 def _with_per_task(groups: list[dict[str, Any]], own: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

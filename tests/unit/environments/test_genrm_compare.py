@@ -26,7 +26,9 @@ from environments.genrm_compare.talk import as_text, conversation_of
 from environments.registry import Registry
 from environments.response import Response
 from environments.testing import EnvironmentHarness, ScriptedModel, function_call, response
+from rollstream.runfiles.aggregate import aggregate
 from schemas.errors import JudgeError
+from services.sink.paths import RunPaths
 
 EXAMPLES = Path(comparing.__file__).parent / "data" / "example.jsonl"
 ROW = {"responses_create_params": {"input": [{"role": "user", "content": "Why?"}]}}
@@ -175,6 +177,19 @@ def test_a_failed_call_is_neutral_and_counted_in_the_lines():
     found = scored(judge, "a", "b", "c")
     assert [v.fields.get("failed_comparisons") for v in found] == [1, 1, None]
     assert len(judge.requests) == 3
+
+
+def test_neutral_rewards_are_told_beside_the_averages(tmp_path):
+    paths = RunPaths.of(tmp_path / "r.jsonl")
+    agent = {"agent_ref": {"name": "genrm_simple_agent"}, "_ng_task_index": 0, "reward": 3.0}
+    lines = [{**agent, "_ng_rollout_index": i, **({"failed_comparisons": 2} if i else {})} for i in range(3)]
+    paths.results.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
+    (found,) = aggregate(paths, Registry.load()).agents
+    assert found["notes"] == [
+        "2 of 3 rollouts have comparisons that the judge failed or that could not be read; "
+        "these count as 3 for both (field failed_comparisons)"
+    ]
+    assert GenrmCompare().notes([{"reward": 3.0}, {"failed_comparisons": None}]) == []
 
 
 def test_an_error_that_came_as_json_is_tried_again():

@@ -104,6 +104,20 @@ def test_b12_an_environments_own_metrics_see_light_lines_and_join_their_tasks(pa
     assert found["key_metrics"]["mean/words"] == 1.5
 
 
+class Noting(Environment):
+    def notes(self, lines: Any) -> Any:
+        return [f"{sum(line['word'] for line in lines):g} words"]
+
+
+def test_an_environments_notes_stand_beside_the_averages(paths: RunPaths) -> None:
+    write(paths.results, line(0, 0, 1.0, word=2), line(0, 1, 1.0, word=3))
+    (found,) = aggregate(paths, registry_of(Noting())).agents
+    assert found["notes"] == ["5 words"]
+    write(paths.results, line(0, 0, 1.0))
+    (found,) = aggregate(paths, registry_of(Noting())).agents
+    assert found["notes"] == ["the environment's notes are left out: KeyError: 'word'"]
+
+
 def test_an_environment_whose_metrics_fail_costs_only_those(paths: RunPaths) -> None:
     write(paths.results, line(0, 0, 1.0))  # without the field it counts
     (found,) = aggregate(paths, registry_of(Counting())).agents
