@@ -7,6 +7,7 @@ nothing but the scratch file system can be written, and there is no network unle
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ from services.sandbox.users import users
 KIT = "/run/rollstream"
 SCRATCH = "/tmp"  # noqa: S108 - inside; one file system for temporary files and the working directory
 WORKDIR = f"{SCRATCH}/work"
+EMPTY = (SCRATCH, "/proc", "/dev", "/dev/shm")  # noqa: S108 - inside
 
 SHARED_MEMORY_BYTES = 16 << 20
 """Size of /dev/shm: semaphores of multiprocessing live there."""
@@ -98,20 +100,21 @@ class Bubblewrap:
             rights = ["--unshare-user", "--disable-userns", "--cap-drop", "ALL"]
             before, settle = (drop_to(user) if user >= 0 else []), "-1"
         seccomp = [word for fd in fds for word in ("--seccomp", str(fd))]
-        inside = [self._runtime.python, f"{KIT}/supervisor.pyc", WORKDIR, settle, "exclusive"]
+        inside = [self._runtime.python, f"{KIT}/supervisor.pyc", workdir(self._runtime.trees), settle, "exclusive"]
         lifetime = ["--die-with-parent", "--as-pid-1", "--hostname", "sandbox"]
         return [*before, self._program, *namespaces, *rights, *lifetime, *seccomp, *self._view(shape), "--", *inside]
 
     def _view(self, shape: Shape) -> list[str]:
         trees = [*SYSTEM_FILES, *(NETWORK_FILES if shape.network else ()), *self._runtime.trees]
+        # What is mounted empty comes first: a checkout or a Python may lie below it, and would be hidden.
         words = [word for tree in SYSTEM_TREES for word in _system(tree)]
+        words += ["--proc", "/proc", "--dev", "/dev"]
+        words += ["--size", str(SHARED_MEMORY_BYTES), "--perms", "1777", "--tmpfs", "/dev/shm"]  # noqa: S108
+        words += ["--size", str(max(shape.scratch, 1 << 16)), "--perms", "1777", "--tmpfs", SCRATCH]
         words += [word for parent in _parents([*trees, "/etc/passwd", KIT]) for word in _open_directory(parent)]
         words += [word for tree in trees for word in ("--ro-bind-try", tree, tree)]
         words += ["--ro-bind", str(self._kit.directory), KIT, "--symlink", f"{KIT}/passwd", "/etc/passwd"]
-        words += ["--proc", "/proc", "--dev", "/dev"]
-        words += ["--size", str(SHARED_MEMORY_BYTES), "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
-        words += ["--size", str(max(shape.scratch, 1 << 16)), "--perms", "1777", "--tmpfs", SCRATCH]
-        return [*words, "--remount-ro", "/", "--chdir", "/"]
+        return [*words, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
 
 
 def drop_to(user: int, keep: str = "") -> list[str]:
@@ -119,6 +122,12 @@ def drop_to(user: int, keep: str = "") -> list[str]:
     sets = f"-all,+{keep}" if keep else "-all"
     rights = ["--inh-caps", sets, "--ambient-caps", sets, "--bounding-set", sets]
     return ["setpriv", "--reuid", str(user), "--regid", str(user), "--clear-groups", *rights, "--"]
+
+
+def workdir(trees: Sequence[str]) -> str:
+    """The programs' directory, by another name where a tree of the runtime lies on the way: it has to be theirs."""
+    taken = {str(place) for tree in trees for place in (Path(tree), *Path(tree).parents)}
+    return next(name for name in (WORKDIR + "_" * n for n in itertools.count()) if name not in taken)
 
 
 def _system(tree: str) -> list[str]:
@@ -131,7 +140,7 @@ def _system(tree: str) -> list[str]:
 def _parents(paths: Sequence[str]) -> list[str]:
     """The directories above, outermost first."""
     above = {str(parent) for path in paths for parent in Path(path).parents if str(parent) != "/"}
-    return sorted(above - set(SYSTEM_TREES) - set(paths))
+    return sorted(above - {*SYSTEM_TREES, *EMPTY, *paths})
 
 
 def _open_directory(path: str) -> list[str]:

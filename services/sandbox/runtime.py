@@ -49,10 +49,11 @@ class Runtime:
 
 def this_installation() -> Runtime:
     """The interpreter that runs now, with its environment's packages."""
-    return Runtime(sys.executable, _trees(sys.executable, sys.prefix, sys.base_prefix))
+    return Runtime(sys.executable, trees_of(sys.executable, sys.prefix, sys.base_prefix))
 
 
-def _trees(python: str, *prefixes: str) -> tuple[str, ...]:
+def trees_of(python: str, *prefixes: str) -> tuple[str, ...]:
+    """The trees that an interpreter with these prefixes is found in, by every path that leads to it."""
     wanted = [*prefixes]
     wanted += [os.path.realpath(prefix) for prefix in prefixes]
     link = Path(python)

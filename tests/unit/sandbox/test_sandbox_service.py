@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -15,17 +16,18 @@ from environments.context import PYTHON, Limits
 from schemas.errors import DataError, InfrastructureError
 from services.sandbox import owner
 from services.sandbox.backend import Exit, Launch
-from services.sandbox.bubblewrap import WORKDIR
+from services.sandbox.bubblewrap import WORKDIR, Bubblewrap, workdir
 from services.sandbox.choice import Chosen
 from services.sandbox.kit import Kit, remove_orphans
 from services.sandbox.options import Options
 from services.sandbox.order import check_names
 from services.sandbox.removal import remove_tree
+from services.sandbox.runtime import Runtime, trees_of
 from services.sandbox.sandbox import SandboxService
 from services.sandbox.supervisor import Kept
 from services.sandbox.syscall_filter import Sharing, compile_filter
 from services.sandbox.users import users
-from tests.unit.sandbox.conftest import ROOT, services
+from tests.unit.sandbox.conftest import ROOT, SHAPE, lacking, services
 
 ANY = services("bwrap", "landlock")
 
@@ -142,6 +144,31 @@ async def test_a_run_that_is_cancelled_leaves_nothing_and_frees_its_slot(sandbox
             await task
     assert (await sandbox.run([PYTHON, "-c", "print(1)"])).stdout == b"1\n"
     await sandbox.settled()
+
+
+@pytest.mark.parametrize("below", ["/tmp", "/dev/shm"])
+@pytest.mark.skipif(lacking("bwrap") != "", reason="no bubblewrap here")
+async def test_a_python_below_a_directory_that_is_empty_inside_works_and_cannot_be_written(below):
+    with tempfile.TemporaryDirectory(dir=below) as folder:
+        home = Path(folder, "some", "venv")
+        await asyncio.to_thread(subprocess.run, [sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
+        python = str(home / "bin/python")
+        code = "import os, sys\nprint(sys.prefix)\nopen('mine', 'w').write('x')\nopen(os.path.join(sys.prefix, 'x'), 'w')"
+        backend = Bubblewrap(Runtime(python, trees_of(python, str(home), sys.base_prefix)), SHAPE)
+        try:
+            program = await backend.launch(Launch([PYTHON, "-c", code]))
+            ended = await program.wait()
+            await program.close()
+        finally:
+            await backend.close()
+    assert ended.stdout.decode().strip() == str(home), ended
+    assert b"Read-only file system" in ended.stderr
+
+
+def test_the_working_directory_has_a_name_that_no_tree_takes():
+    assert workdir(["/usr", "/tmp/workshop"]) == WORKDIR
+    assert workdir([f"{WORKDIR}/checkout/.venv"]) == f"{WORKDIR}_"
+    assert workdir([WORKDIR, f"{WORKDIR}_/x"]) == f"{WORKDIR}__"
 
 
 @ANY
