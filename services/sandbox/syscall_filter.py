@@ -190,6 +190,12 @@ _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
 
 
+_FAMILIES = (1, 2, 10)
+"""AF_UNIX, AF_INET, AF_INET6. Others reach past a network namespace (AF_VSOCK: the hypervisor) or to seldom-used kernel code.
+
+Without AF_NETLINK, looking up names works (glibc then takes both IP versions to be there); interfaces cannot be listed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sharing:
     """What the program shares with the machine, which decides what more is refused."""
@@ -198,7 +204,7 @@ class Sharing:
     user: bool = False
     signals: bool = False
     network: bool = True
-    """True also where an empty network namespace keeps programs off the network: no socket is refused then."""
+    """True also where an empty network namespace keeps programs off the network: then sockets of `_FAMILIES` remain."""
 
 
 def compile_filter(sharing: Sharing = Sharing(), machine: str | None = None) -> bytes:
@@ -214,8 +220,7 @@ def compile_filter(sharing: Sharing = Sharing(), machine: str | None = None) -> 
         number = _NUMBERS[name][column]
         if number is not None:
             code += _refuse(number, errno.EPERM)
-    if not sharing.network:
-        code += _refuse_socket(column)
+    code += _only_usual_sockets(column) if sharing.network else _refuse_socket(column)
     code += _refuse(_CLONE3[column], errno.ENOSYS)  # libc falls back to clone, whose flags can be read here
     if sharing.user:
         code += [(_EQUAL, 0, 4, _PRLIMIT[column]), (_LOAD, 0, 0, _FIRST_ARGUMENT), *_unless_equal(0), (_RETURN, 0, 0, _ALLOW)]
@@ -246,3 +251,11 @@ def _refuse_socket(column: int) -> list[tuple[int, int, int, int]]:
     number = _NUMBERS["socket"][column]
     assert number is not None
     return _refuse(number, errno.EACCES)
+
+
+def _only_usual_sockets(column: int) -> list[tuple[int, int, int, int]]:
+    number = _NUMBERS["socket"][column]
+    assert number is not None
+    tests = [(_EQUAL, len(_FAMILIES) - place, 0, family) for place, family in enumerate(_FAMILIES)]
+    told = [(_RETURN, 0, 0, _ERRNO | errno.EAFNOSUPPORT), (_RETURN, 0, 0, _ALLOW)]
+    return [(_EQUAL, 0, len(tests) + 3, number), (_LOAD, 0, 0, _FIRST_ARGUMENT), *tests, *told]

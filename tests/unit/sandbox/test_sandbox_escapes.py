@@ -56,6 +56,40 @@ attempt("name", lambda: socket.getaddrinfo("example.org", 80))
 
 
 @ISOLATED
+@pytest.mark.parametrize("network", [False, True])
+async def test_only_usual_families_of_sockets_can_be_made(sandbox, network):
+    body = """
+import socket
+usual = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)
+for family in range(1, 64):
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_SEQPACKET):
+        if family not in usual:
+            attempt(f"{family} {kind}", lambda: socket.socket(family, kind, 0))
+attempt("high bits", lambda: __import__("ctypes").CDLL(None).socket(socket.AF_NETLINK | 1 << 32, 3, 0) < 0 and 1 / 0)
+import errno
+try:
+    socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
+except OSError as error:
+    assert error.errno in (errno.EAFNOSUPPORT, errno.EACCES), error
+"""
+    limits = Limits(network=network)
+    assert refused(await tried(sandbox, body, limits=limits)) == {}
+    if network:
+        allowed = await tried(
+            sandbox, "import socket\nattempt('name', lambda: socket.getaddrinfo('localhost', 80))\n", limits=limits
+        )
+        assert "127.0.0.1" in allowed["name"]
+
+
+@services("bwrap", "bwrap-user")
+async def test_sockets_of_the_usual_families_work_in_a_namespace_of_their_own(sandbox):
+    body = (
+        "import socket\nfor family in (1, 2, 10):\n    attempt(str(family), lambda: socket.socket(family).family == family)\n"
+    )
+    assert await tried(sandbox, body) == {"1": "True", "2": "True", "10": "True"}
+
+
+@ISOLATED
 async def test_unix_sockets_of_the_machine_are_out_of_reach(sandbox, tmp_path):
     tmp_path.chmod(0o777)
     name = f"rollstream-test-{os.getpid()}"
