@@ -239,7 +239,7 @@ def _shown(answer: Answer) -> str:
 def _verdict(reward: float, made: Sequence[Comparison], index: int) -> Verdict:
     """A reward, and how many of its comparisons have neutral values where there are any."""
     failed = sum(c.failed for c in made if index in (c.response_i, c.response_j))
-    return Verdict(reward, **{FAILED: failed}) if failed else Verdict(reward)
+    return Verdict(reward, failed_comparisons=failed) if failed else Verdict(reward)
 
 
 def _is_json(text: str) -> bool:
