@@ -1,13 +1,16 @@
 import json
 import sys
 from datetime import datetime
+from pathlib import Path
 from subprocess import run
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
-from rollstream.cli import app
-from rollstream.cli.common import UsageError, flowing
+import rollstream.cli
+from rollstream.cli import COMMANDS, app
+from rollstream.cli.common import Sections, UsageError, flowing
 from rollstream.cli.tail import answer, one_line, parse_start
 from rollstream.scored import ScoredRollout
 from schemas.identity import Place
@@ -74,6 +77,24 @@ def test_help_names_every_command():
     for name in ("produce", "tail", "status", "broker", "environments", "config", "version"):
         assert name in shown.output
         assert cli(name, "--help").exit_code == 0
+
+
+def test_what_is_listed_without_importing_a_command_is_what_it_says():
+    group = typer.main.get_command(app)
+    files = {p.stem for p in Path(rollstream.cli.__file__).parent.glob("*.py") if "\ndef register(" in p.read_text("utf-8")}
+    assert {each.name for each in COMMANDS} == files
+    assert Sections.rows(group, None) == [(each.panel, each.name, each.says) for each in COMMANDS]
+    assert [name for name, found in group.commands.items() if found.name == name] == [each.name for each in COMMANDS]
+    assert group.commands.get("no-such") is None
+
+
+def test_help_imports_no_command():
+    code = (
+        "import sys; from rollstream.cli import COMMANDS, app\n"
+        "from typer.testing import CliRunner; assert CliRunner().invoke(app, ['--help']).exit_code == 0\n"
+        "print([c.name for c in COMMANDS if f'rollstream.cli.{c.name}' in sys.modules])"
+    )
+    assert run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_help_imports_no_client():
