@@ -11,9 +11,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from environments.context import Limits
+from schemas.errors import InfrastructureError
 
 CHANNEL_FD = 3
 """The descriptor that `Launch.channel` opens in the program: the first one after the three that every program has."""
+
+
+class TooSlow(InfrastructureError):
+    """An isolated place did not come up, or its first program did not end, in time: a loaded machine or a broken one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,10 @@ class Backend(Launcher, Protocol):
     def unsafe(self) -> bool: ...
 
     async def probe(self) -> str | None:
-        """Why this machine cannot offer it, in words that say what to do; None when a program was run in it just now."""
+        """Why this machine cannot offer it, in words that say what to do; None when a program was run in it just now.
+
+        Raises `TooSlow` when that could not be found out in time.
+        """
         ...
 
     async def close(self) -> None:

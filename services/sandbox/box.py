@@ -17,7 +17,7 @@ from typing import Protocol
 import structlog
 
 from schemas.errors import InfrastructureError
-from services.sandbox.backend import Exit, Launch
+from services.sandbox.backend import Exit, Launch, TooSlow
 from services.sandbox.order import Order
 from services.sandbox.supervisor import ENDED, HEADER
 
@@ -110,6 +110,8 @@ class Box:
                 kind, _ = await self.receive()
         except TimeoutError:
             kind = b""
+            if self.life.alive:
+                raise TooSlow(f"the sandbox did not start within {START_S:g} s: it said nothing") from None
         if kind != b"r":
             said = await self.life.last_words()
             raise InfrastructureError(f"the sandbox did not start: {said or 'it said nothing'}")

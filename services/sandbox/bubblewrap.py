@@ -46,10 +46,10 @@ class Bubblewrap:
         self._runtime = runtime
         self._users = users()
         self._as_root = self._users.root if as_root is None else as_root
-        self._kit = Kit()
         self._groups = cgroups.find()
         program = compile_filter()
-        self._filter = self._kit.store("filter", program) if program else None
+        self._kit = Kit({"filter": program})
+        self._filter = self._kit.path("filter") if program else None
         self._stock = Stock(self._open, shape, spare)
         self._program = shutil.which("bwrap") or "bwrap"
 

@@ -10,8 +10,10 @@ import os
 import py_compile
 import re
 import tempfile
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 import structlog
 
@@ -26,25 +28,27 @@ PREFIX = "rollstream-sandbox-"
 _OWNER = re.compile(rf"{PREFIX}{owner.PATTERN}-")
 """Containers may share a folder and have the same numbers of processes."""
 
+NOTHING: Mapping[str, bytes] = MappingProxyType({})
+
 _told: set[str] = set()
 
 
 class Kit:
-    """A temporary directory with the compiled programs (compiling them at each start would cost milliseconds)."""
+    """A temporary directory with the compiled programs (compiling them at each start would cost milliseconds), and `more`."""
 
-    def __init__(self) -> None:
+    def __init__(self, more: Mapping[str, bytes] = NOTHING) -> None:
         remove_orphans(Path(tempfile.gettempdir()))
         self.directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{owner.mark()}-"))
         try:
-            self._fill()
+            self._fill(more)
         except BaseException:
             self.remove()
             raise
 
-    def _fill(self) -> None:
+    def _fill(self, more: Mapping[str, bytes]) -> None:
         self.directory.chmod(0o755)
-        for name in SOURCES:
-            self.store(f"{name}.pyc", _compiled(name))
+        for name, data in {**{f"{name}.pyc": _compiled(name) for name in SOURCES}, **more}.items():
+            (self.directory / name).write_bytes(data)
         (self.directory / "passwd").write_text("root:x:0:0::/nonexistent:/bin/false\nnobody:x:65534:65534::/tmp:/bin/sh\n")
         for file in self.directory.iterdir():
             file.chmod(0o644)
@@ -52,12 +56,6 @@ class Kit:
     def path(self, name: str) -> str:
         """Where the file of that name is."""
         return str(self.directory / name)
-
-    def store(self, name: str, data: bytes) -> str:
-        """Keep `data` there too; its path."""
-        file = self.directory / name
-        file.write_bytes(data)
-        return str(file)
 
     def remove(self) -> None:
         """Remove it, with the scratch directories in it. Never raises."""

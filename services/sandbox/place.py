@@ -14,11 +14,15 @@ from typing import Any
 
 from environments.context import PYTHON, Limits
 from schemas.errors import InfrastructureError
-from services.sandbox.backend import Launch
+from services.sandbox.backend import Launch, TooSlow
 from services.sandbox.box import Box, BoxProgram
 
 REFILL_AFTER_S = 0.02
 """A short program is over by then, and starting the next box does not compete with it for the processors."""
+
+
+TRIAL_S = 10.0
+"""The program that tries a back end takes 20 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +105,20 @@ async def launch_in(stock: Stock, launch: Launch) -> BoxProgram:
 
 
 async def trial(launcher: Callable[[Launch], Coroutine[Any, Any, BoxProgram]]) -> str | None:
-    """Why a small program could not be run, or None."""
+    """Why a small program could not be run, or None. Raises `TooSlow` when it took too long."""
     try:
-        program = await launcher(Launch([PYTHON, "-c", "print(6 * 7)"], limits=Limits(wall_s=10.0)))
+        program = await launcher(Launch([PYTHON, "-c", "print(6 * 7)"], limits=Limits(wall_s=TRIAL_S)))
+    except TooSlow:
+        raise
     except InfrastructureError as error:
         return str(error)
     try:
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(TRIAL_S):
             ended = await program.wait()
-    except (InfrastructureError, TimeoutError) as error:
-        return str(error) or "a small program did not end in 10 s"
+    except TimeoutError as error:
+        raise TooSlow(f"a small program did not end within {TRIAL_S:g} s") from error
+    except InfrastructureError as error:
+        return str(error)
     finally:
         with contextlib.suppress(InfrastructureError):
             await program.close()

@@ -45,8 +45,8 @@ class SharedMachine:
     def __init__(self, runtime: Runtime, shape: Shape, spare: int = 0) -> None:
         self._runtime = runtime
         self._users = users()
-        self._kit = Kit()
         self._groups = cgroups.find()
+        self._kit = Kit()
         self._count = 0
         self._stock = Stock(self._open, shape, spare)
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from environments.context import PYTHON, Limits
 from schemas.errors import DataError, InfrastructureError
 from services.sandbox import owner
-from services.sandbox.backend import Exit, Launch
+from services.sandbox.backend import Exit, Launch, TooSlow
 from services.sandbox.bubblewrap import WORKDIR, Bubblewrap, workdir
-from services.sandbox.choice import Chosen
+from services.sandbox.choice import AUTOMATIC, REMEMBERED_S, Chosen
 from services.sandbox.kit import Kit, remove_orphans
 from services.sandbox.options import Options
 from services.sandbox.order import check_names
@@ -256,13 +256,18 @@ asyncio.run(main())
 class Scripted:
     """A back end that counts."""
 
-    def __init__(self, name, reason=None, unsafe=False):
+    def __init__(self, name, reason=None, unsafe=False, slow=0):
+        self.slow, self.answer = slow, asyncio.Event()
+        self.answer.set()
         self.name, self.reason, self.unsafe = name, reason, unsafe
         self.probes = self.running = self.most = self.closed = 0
         self.go_on = asyncio.Event()
 
     async def probe(self):
         self.probes += 1
+        if self.slow >= self.probes:
+            raise TooSlow("no answer in time")
+        await self.answer.wait()
         return self.reason
 
     async def launch(self, launch):
@@ -301,6 +306,68 @@ async def test_the_first_back_end_that_works_is_taken_and_the_others_lack_is_sai
     said = capsys.readouterr()
     assert "bwrap: it is not installed" in said.out + said.err
     assert [backend.probes for backend in backends] == [1, 1, 0]
+
+
+async def test_a_back_end_that_is_slow_to_answer_is_asked_again_before_a_weaker_one_is_taken():
+    backends = [Scripted("bwrap", slow=2), Scripted("landlock"), Scripted("container")]
+    assert (await chosen(backends).backend()).name == "bwrap"
+    assert [(backend.probes, backend.closed) for backend in backends] == [(3, 0), (0, 0), (0, 0)]
+    backends = [Scripted("bwrap", slow=99), Scripted("landlock"), Scripted("container")]
+    assert (await chosen(backends).backend()).name == "landlock"
+    assert [(backend.probes, backend.closed) for backend in backends] == [(3, 1), (1, 0), (0, 0)]
+
+
+async def test_that_there_is_none_is_remembered_for_a_while():
+    backends, now = [Scripted(name, f"no {name}") for name in AUTOMATIC], [0.0]
+    choice = chosen(backends)
+    choice.clock = lambda: now[0]
+    for at, probes in ((0.0, 1), (REMEMBERED_S - 1, 1), (REMEMBERED_S + 1, 2)):
+        now[0] = at
+        with pytest.raises(InfrastructureError, match=r"no bwrap.*no container"):
+            await choice.backend()
+        assert [(backend.probes, backend.closed) for backend in backends] == [(probes, probes)] * 3
+
+
+async def test_a_search_goes_on_when_the_rollout_that_began_it_is_cancelled():
+    backend = Scripted("bwrap")
+    backend.answer.clear()
+    choice = chosen([backend])
+    first, second = (asyncio.create_task(choice.backend()) for _ in range(2))
+    while not backend.probes:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    backend.answer.set()
+    assert await second is backend
+    assert (backend.probes, backend.closed) == (1, 0)
+
+
+async def test_a_search_that_is_ended_leaves_no_back_end():
+    backend = Scripted("bwrap")
+    backend.answer.clear()
+    choice = chosen([backend])
+    waiting = asyncio.create_task(choice.backend())
+    while not backend.probes:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    await choice.close()
+    assert backend.closed == 1
+    assert isinstance((await asyncio.gather(waiting, return_exceptions=True))[0], asyncio.CancelledError)
+
+
+async def test_a_back_end_that_cannot_be_set_up_is_no_back_end():
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    choice = Chosen(Options(), {**chosen([Scripted("landlock")]).makers, "bwrap": full})
+    assert (await choice.backend()).name == "landlock"
+
+
+@services("bwrap", "landlock")
+async def test_a_box_that_does_not_speak_in_time_is_told_as_slow_and_is_gone(sandbox, monkeypatch):
+    monkeypatch.setattr("services.sandbox.box.START_S", 0.0)
+    with pytest.raises(TooSlow):
+        await sandbox.launcher._backend.probe()
+    assert psutil.Process().children(recursive=True) == []
 
 
 async def test_without_any_back_end_nothing_runs_unsafely():
@@ -432,6 +499,13 @@ async def test_a_very_deep_tree_goes_with_its_program_and_the_user_id_comes_back
     assert not list(kit.glob("scratch-*"))
     await sandbox.close()
     assert not kit.exists()
+
+
+def test_a_kit_that_cannot_be_filled_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(OSError, match="No such file"):
+        Kit({"no/folder": b""})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_kit_is_readable_by_all_and_gone_afterwards():
