@@ -7,17 +7,22 @@ Source of the file names: Linux Documentation/admin-guide/cgroup-v1/memory.rst a
 from __future__ import annotations
 
 import itertools
-import os
+import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from services.sandbox import owner
 
 ROOT = Path("/sys/fs/cgroup")
 
 SUPERVISOR_BYTES = 24 << 20
 """What the supervisor itself takes, which the program's limit must not pay for."""
 
+PREFIX = "rollstream-"
+
+_OWNER = re.compile(rf"{PREFIX}{owner.PATTERN}-")
 _names = itertools.count()
 
 
@@ -87,7 +92,27 @@ class Group:
 
 
 def find(root: Path = ROOT, own: str | None = None) -> Hierarchy:
-    """The hierarchy in which this process may make groups, tried by making one."""
+    """The hierarchy in which this process may make groups, tried by making one. What killed workers left there is removed."""
+    found = _found(root, own)
+    for place in {place for place in (found.memory, found.pids) if place}:
+        remove_orphans(place)
+    return found
+
+
+def remove_orphans(place: Path) -> None:
+    """Remove the groups of workers that are no more; one with processes in it stays, for the kernel refuses. Never raises.
+
+    Looked for here and in the groups beside: a worker that is started again may have got a group of another name.
+    """
+    with suppress(OSError):
+        for group in [*place.glob(f"{PREFIX}*"), *place.parent.glob(f"*/{PREFIX}*")]:
+            made_by = _OWNER.match(group.name)
+            if made_by and owner.is_gone(*map(int, made_by.groups())):
+                with suppress(OSError):
+                    group.rmdir()
+
+
+def _found(root: Path, own: str | None) -> Hierarchy:
     own = _read(Path("/proc/self/cgroup")) if own is None else own
     parts = [line.split(":", 2) for line in own.splitlines() if line.count(":") > 1]
     places = {name: path for _, names, path in parts for name in names.split(",")}
@@ -103,7 +128,7 @@ def make(hierarchy: Hierarchy, pid: int) -> Group | None:
     """A group with this process in it, or None where there is no hierarchy. Moving a process takes the kernel milliseconds."""
     if not hierarchy.usable:
         return None
-    name = f"rollstream-{os.getpid()}-{next(_names)}"
+    name = f"{PREFIX}{owner.mark()}-{next(_names)}"
     memory_at, pids_at = (parent / name if parent else None for parent in (hierarchy.memory, hierarchy.pids))
     group = Group(memory_at, pids_at, hierarchy.unified)
     try:
@@ -126,7 +151,7 @@ def _unified(own: Path) -> Hierarchy:
 
 
 def _makeable(parent: Path) -> Path | None:
-    trial = parent / f"rollstream-{os.getpid()}-trial"
+    trial = parent / f"{PREFIX}{owner.mark()}-trial"
     try:
         trial.mkdir()
         trial.rmdir()
