@@ -93,7 +93,7 @@ class Answer:
         """What a pattern of the row matches in the text (or in `within`), one after another. Raises `InstructionError`."""
         searchable = compiled(pattern, flags)
         if searchable is None:
-            raise InstructionError(f"{pattern[:100]!r} is no regular expression, or one of more than 4,096 characters")
+            raise InstructionError(f"{pattern[:100]!r} is no regular expression, or too large a one")
         until = self._spent.until = self._spent.until or time.thread_time() + SEARCH_LIMIT_S
         try:
             each = matches(searchable, self.text if within is None else within, until)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from environments.common.pattern_size import size_of
 from environments.common.searches import SearchTimeoutError, compiled, matches
 from environments.workplace_assistant.table import Row
 
@@ -23,8 +24,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9 _@,:;'\"/-]*")
 def cell_filter(query: Any) -> Callable[[Any], bool]:
     """Whether a cell has a match of `query`, a case-insensitive regular expression.
 
-    Raises for an invalid expression. The function it returns raises `ValueError` for a cell that is no text, as the
-    reference's data frame does, and when the search has taken too long.
+    Raises for an expression that is invalid or too large (`OversizeError`). The function it returns raises `ValueError` for a
+    cell that is no text, as the reference's data frame does, and when the search has taken too long.
     """
     if isinstance(query, str) and _PLAIN.fullmatch(query):
         wanted = query.lower()
@@ -34,10 +35,12 @@ def cell_filter(query: Any) -> Callable[[Any], bool]:
 
 
 def _search(query: Any) -> Callable[[Any], bool]:
+    if isinstance(query, str):
+        size_of(query)  # raises before `re` has anything large to do
     re.compile(query)  # for its error
     pattern = compiled(query, re.IGNORECASE)
     if pattern is None:
-        raise ValueError("the pattern is too long")
+        raise ValueError("the pattern cannot be searched for")
     end = time.thread_time() + TIME_LIMIT_S
 
     def found(cell: Any) -> bool:
