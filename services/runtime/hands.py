@@ -11,9 +11,10 @@ import contextlib
 import ctypes
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from functools import partial
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from schemas.errors import RolloutTimeout
 
@@ -109,9 +110,71 @@ class Hand(Protocol):
         ...
 
 
-def _raise_in(thread: threading.Thread) -> None:
-    if thread.ident is not None:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(RolloutTimeout))
+R = TypeVar("R")
+
+
+class _Interrupt(RolloutTimeout):
+    """What an interrupt raises; the interpreter makes it without arguments."""
+
+    def __init__(self) -> None:
+        super().__init__("environment code was interrupted at its deadline")
+
+
+class _Mark:
+    """What a thread of ours runs at this moment, so that an interrupt reaches nothing else.
+
+    Invariant: an interrupt is sent under the lock, while `job` is marked, and the mark is taken off under the lock, so it is
+    raised before `run` has returned: in the job, or at the latest where the mark is taken off, which swallows it.
+    """
+
+    def __init__(self) -> None:
+        self.job: Job | None = None
+        self._lock = threading.Lock()
+
+    def run(self, job: Job, call: Callable[[], R]) -> R:
+        """`call()`, as a part of the job; in the thread itself."""
+        self.job = job
+        try:
+            return call()
+        finally:
+            while True:  # in place, since a function's first instruction is a point at which an interrupt is raised
+                try:
+                    with self._lock:
+                        self.job = None
+                    break
+                except RolloutTimeout:
+                    continue
+
+    def interrupt(self, thread: threading.Thread, now: float) -> None:
+        """Raise `RolloutTimeout` in the part that runs, if its job is overdue; on the owner's loop."""
+        with self._lock:
+            if self.job is not None and self.job.overdue(now) and thread.ident is not None:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(_Interrupt))
+
+
+class _Stepped:
+    """Awaits what a job has answered with, and marks every step of it, from one wait to the next, as the job's."""
+
+    def __init__(self, mark: _Mark, job: Job, answer: Awaitable[Any]) -> None:
+        self._mark = mark
+        self._job = job
+        self._answer = answer
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        steps: Any = self._answer.__await__()
+        step: Callable[[], Any] = partial(next, steps)
+        while True:
+            try:
+                waited_for = self._mark.run(self._job, step)
+            except StopIteration as e:
+                return e.value
+            try:
+                yield waited_for  # asyncio sends nothing back
+                step = partial(next, steps)
+            except BaseException as e:
+                if not hasattr(steps, "throw"):
+                    raise
+                step = partial(steps.throw, e)
 
 
 def _told(error: BaseException) -> Exception:
@@ -129,16 +192,15 @@ class Computing:
     def __init__(self, name: str, owner: Owner) -> None:
         self._owner = owner
         self._inbox: SimpleQueue[Job | None] = SimpleQueue()
-        self._job: Job | None = None
+        self._mark = _Mark()
         self._watched: Job | None = None
         self._since = 0.0
-        self._lock = threading.Lock()  # no interrupt is sent to a job that has just ended
         self._thread = threading.Thread(target=self._run, name=f"{name}-side", daemon=True)
         self._thread.start()
 
     @property
     def answered(self) -> bool:
-        job = self._job
+        job = self._mark.job
         return job is None or job is not self._watched
 
     def take(self, job: Job) -> None:
@@ -147,13 +209,11 @@ class Computing:
 
     def silent_for(self, now: float) -> float:
         if self.answered:
-            self._watched, self._since = self._job, now
+            self._watched, self._since = self._mark.job, now
         return now - self._since if self._watched is not None else 0.0
 
     def interrupt(self, now: float) -> None:
-        with self._lock:
-            if self._job is not None and self._job.overdue(now):
-                _raise_in(self._thread)
+        self._mark.interrupt(self._thread, now)
 
     def stop(self) -> None:
         self._inbox.put(None)
@@ -167,17 +227,19 @@ class Computing:
     def _perform(self, job: Job) -> None:
         result: Any = None
         error: Exception | None = None
+        claimed = False
+
+        def call() -> Any:
+            nonlocal claimed
+            claimed = job.claim()  # marked already: who gives a job up either takes its ticket or finds us at it
+            return job.call() if claimed else None
+
         try:
-            try:
-                self._job = job  # before the ticket is taken: who gives a job up either takes it or finds us at it
-                if not job.claim():
-                    return
-                result = job.call()
-            finally:
-                with self._lock:
-                    self._job = None
+            result = self._mark.run(job, call)
         except BaseException as e:  # noqa: BLE001 - everything belongs to the caller, an interrupt included
             error = _told(e)
+        if not claimed and error is None:
+            return
         if error is None and isinstance(result, Awaitable):
             self._owner.waits_after_all(job, result)
         else:
@@ -195,7 +257,7 @@ class Waiting:
         self._inbox: deque[Job] = deque()
         self._signalled = False
         self._asked = 0.0
-        self._running: dict[asyncio.Task[Any] | None, Job] = {}
+        self._mark = _Mark()
         self._outstanding = 0
         self._leaving = False
         self.answered = True
@@ -218,9 +280,7 @@ class Waiting:
         return now - self._asked
 
     def interrupt(self, now: float) -> None:
-        job = self._running.get(asyncio.current_task(self._loop))
-        if job is not None and job.overdue(now):  # a task that the job started is not seen
-            _raise_in(self._thread)
+        self._mark.interrupt(self._thread, now)  # a task that the job started is not seen
 
     def stop(self) -> None:
         with contextlib.suppress(RuntimeError):  # it has ended
@@ -235,8 +295,8 @@ class Waiting:
             try:
                 self._loop.run_forever()
                 break
-            except RolloutTimeout:
-                continue  # an interrupt that arrived after its job had ended
+            except BaseException:  # noqa: BLE001, S112 - `sys.exit` in a task that a job started; the others go on
+                continue
         self._end()
 
     def _end(self) -> None:
@@ -274,14 +334,12 @@ class Waiting:
     async def _call(self, job: Job) -> None:
         result: Any = None
         error: Exception | None = None
-        job.task = task = asyncio.current_task()
-        self._running[task] = job
+        job.task = asyncio.current_task()
         try:
-            result = job.call()
+            result = self._mark.run(job, job.call)
             if isinstance(result, Awaitable):
-                result = await result
+                result = await _Stepped(self._mark, job, result)
         except BaseException as e:  # noqa: BLE001 - everything belongs to the caller, an interrupt included
             error = _told(e)
-        self._running.pop(task, None)
         job.task = None
         self._owner.finished(job, result, error)

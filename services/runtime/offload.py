@@ -35,7 +35,8 @@ STALL_S = 0.1
 neighbours may be delayed, well over the 5 ms for which CPython lets one thread hold the interpreter."""
 
 MAX_THREADS = 64
-"""Threads per worker, those held up included. Beyond this, jobs wait for one to come free (or for their deadline)."""
+"""Threads per worker that may be held up at a time. Beyond this a job fails at once with `CapacityError` (its rollout can be
+tried again): waiting behind threads that do not return would use up its time and pile up jobs without a bound."""
 
 _USUAL_SWITCH_S = sys.getswitchinterval()
 _HELD_UP_SWITCH_S = 0.001
@@ -87,7 +88,8 @@ class Offload:
 
         `waits` says that it will be one: it then begins in a thread for waiting. Else it gets there when it is.
 
-        The future fails with `RolloutTimeout` after `timeout_s`, whether or not the code has noticed.
+        The future fails with `RolloutTimeout` after `timeout_s`, whether or not the code has noticed. Raises `CapacityError`,
+        or the future fails with it, when `MAX_THREADS` threads are held up.
         """
         job = Job(call, self._loop.time() + timeout_s, self._loop.create_future(), waits)
         self._hand(waits=waits).take(job)

@@ -12,6 +12,7 @@ import time
 import pytest
 
 from schemas.errors import CapacityError, RolloutTimeout
+from services.runtime import hands
 from services.runtime import offload as module
 from services.runtime.offload import Offload
 
@@ -200,6 +201,102 @@ async def test_only_the_overdue_are_interrupted():
         with pytest.raises(RolloutTimeout):
             await overdue
         assert await long == "computed"
+
+
+async def test_interrupts_reach_overdue_jobs_only_however_often_they_are_sent():
+    """Jobs that end at their deadline, more or less, beside many short ones, while interrupts come as fast as they can."""
+    kept, lost = [], []
+
+    async def overdue(seconds):
+        computing(seconds)()
+        await asyncio.sleep(0)
+        computing(seconds)()
+
+    async def short(n):
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return n
+
+    async with working() as offload:
+        both = [offload._hand(waits=kind) for kind in (False, True)]
+        ended = threading.Event()
+        loop = asyncio.get_running_loop()
+
+        def interrupts():
+            while not ended.is_set():
+                for hand in both:
+                    hand.interrupt(loop.time())
+
+        pest = threading.Thread(target=interrupts, daemon=True)
+        pest.start()
+        try:
+            for n in range(60):
+                late = [offload.submit(lambda: overdue(0.001), 0.002, waits=True), offload.submit(computing(0.002), 0.002)]
+                jobs = [offload.submit(lambda n=n: short(n), 20, waits=True) for n in range(20)]
+                jobs += [offload.submit(lambda n=n: n, 20) for n in range(20)]
+                kept += await asyncio.gather(*jobs, return_exceptions=True)
+                lost += await asyncio.gather(*late, return_exceptions=True)
+        finally:
+            ended.set()
+            pest.join(5)
+        assert kept == [*range(20), *range(20)] * 60
+        assert any(isinstance(r, RolloutTimeout) for r in lost)
+        await freed(offload)
+
+
+async def test_no_interrupt_is_raised_after_the_marked_part():
+    """An overdue job in very short parts, under interrupts without a pause: each is raised within a part, or never."""
+    mark = hands._Mark()
+    job = hands.Job(quick, 0.0, asyncio.get_running_loop().create_future(), True)
+    within, outside = [], []
+
+    def works():
+        try:
+            for _ in range(20_000):
+                try:
+                    mark.run(job, lambda: sum(range(20)))
+                except RolloutTimeout as e:
+                    within.append(e)
+                sum(range(20))
+        except RolloutTimeout as e:
+            outside.append(e)
+
+    worker = threading.Thread(target=works)
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        worker.start()
+        while worker.is_alive():
+            mark.interrupt(worker, 1.0)
+    finally:
+        sys.setswitchinterval(usual)
+        worker.join()
+    assert within
+    assert not outside
+    assert mark.job is None
+
+
+async def test_leaving_the_interpreter_in_a_task_of_its_own_ends_no_neighbour():
+    async def leaves():
+        sys.exit(3)
+
+    async def starts():
+        await asyncio.gather(asyncio.create_task(leaves()), return_exceptions=True)
+        return "told"
+
+    async with working() as offload:
+        neighbour = offload.submit(lambda: waiting(0.2), 5)
+        offload.submit(starts, 5).add_done_callback(lambda future: future.exception())
+        assert await neighbour == "waited"
+
+
+async def test_an_awaitable_without_throw_is_awaited():
+    class Plain:
+        def __await__(self):
+            return iter([None, None])
+
+    async with working() as offload:
+        assert await offload.submit(Plain, 5, waits=True) is None
 
 
 async def test_an_async_function_past_its_deadline_is_cancelled_where_it_waits():
