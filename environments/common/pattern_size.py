@@ -36,9 +36,11 @@ LATIN = 0xFF
 
 _BEYOND_LATIN = 2_000
 _PER_RANGE = 8
-_PER_ALTERNATIVE = 2
+_PER_CLASS = 12
+_PER_ALTERNATIVE = 1
 _TABLE = 65_536
 _HYPHEN, _CLASS = -1, -2
+_CLASSES = frozenset("dDsSwW")
 _ENTRIES_PER_UNIT = 5
 _REPEAT = re.compile(r"\{(\d*)(?:(,)(\d*))?\}", re.ASCII)
 _OPENING = re.compile(r"\(\?(?:P<\w*>|P=\w*|<[=!]|\(\w*\)|#[^)]*|[a-zA-Z-]*(?=[:)])|.)?", re.DOTALL)
@@ -101,7 +103,7 @@ class _Scan:
     def read_escape(self) -> None:
         found = _ESCAPE.match(self.source, self.at)
         self.at = found.end() if found else self.at + 1
-        self.levels[-1].add(1, _PER_RANGE)
+        self.levels[-1].add(1, _PER_CLASS if found and found[0][1:] in _CLASSES else 1)
 
     def read_alternative(self) -> None:
         self.at += 1
@@ -188,7 +190,7 @@ class _Scan:
             is_range = position + 2 < len(members) and members[position + 1] == _HYPHEN
             if is_range:
                 entries += max(min(members[position + 2], _TABLE) - max(members[position], 0), 0)
-            tests += _PER_RANGE if is_range or members[position] == _CLASS else 1
+            tests += _PER_RANGE if is_range else _PER_CLASS if members[position] == _CLASS else 1
             position += 3 if is_range else 1
         self.tables += (_BEYOND_LATIN if max(members, default=0) > LATIN else 0) + entries // _ENTRIES_PER_UNIT
         self.levels[-1].add(1 + tests, tests)
@@ -231,7 +233,7 @@ def _code_point(text: str) -> int:
         return int(digits, 16)
     if kind == "N":
         return _TABLE  # some name: as far out as tables go
-    return _CLASS if kind in "dDsSwW" else ord(kind or "\\")
+    return _CLASS if kind in _CLASSES else ord(kind or "\\")
 
 
 def size_of(source: str) -> Size:

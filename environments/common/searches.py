@@ -27,7 +27,7 @@ is tried again with twice the limit, up to eight times, and only its own thread'
 MAX_TESTS = 1_000_000_000
 """Set members times characters of text: looking for where a match may begin is one step, at 0.5 to 1 ns each."""
 
-MAX_LOOP_TESTS = 50_000_000
+MAX_LOOP_TESTS = 32_000_000
 """The same for a set in a repeat: `regex` looks at its limit after about a hundred such steps, which thus take 2 to 4 s."""
 
 MAX_CACHED = 512

@@ -200,7 +200,7 @@ def test_a_search_with_large_sets_in_a_megabyte_ends(source):
     began = time.process_time()
     with contextlib.suppress(SearchTimeoutError):
         last_match(compiled(source, re.IGNORECASE), "a" * 1_000_000 + "!", 0.5)
-    assert time.process_time() - began < 8
+    assert time.process_time() - began < 12  # 2 s on an idle machine
 
 
 def test_a_large_set_is_searched_for_in_a_text_of_ordinary_length():
