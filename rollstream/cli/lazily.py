@@ -44,10 +44,10 @@ class Commands(dict[str, Any]):
         except KeyError:
             return default
 
-    def values(self) -> ValuesView[Any]:
+    def values(self) -> ValuesView[Any]:  # type: ignore[override]  # a view, which is all that anybody asks for
         return self._all().values()
 
-    def items(self) -> ItemsView[str, Any]:
+    def items(self) -> ItemsView[str, Any]:  # type: ignore[override]
         return self._all().items()
 
     def _all(self) -> dict[str, Any]:
