@@ -24,13 +24,13 @@ def retry_after(headers: Mapping[str, str], *, wall_s: float, cap_s: float) -> f
     and `retry-after-ms`, which OpenAI sends and which is the finer of the two. Header names are looked up as written
     here, so `headers` should not mind the case.
     """
-    ms = headers.get("retry-after-ms")
-    if ms is not None and _SECONDS.fullmatch(ms.strip()):
+    ms = headers.get("retry-after-ms", "").strip()
+    if _SECONDS.fullmatch(ms):
         return min(float(ms) / 1000, cap_s)
-    text = headers.get("Retry-After")
-    if text is None:
+    text = headers.get("Retry-After", "").strip()  # also of characters that `float` does not take for blanks
+    if not text:
         return None
-    if _SECONDS.fullmatch(text.strip()):
+    if _SECONDS.fullmatch(text):
         return min(float(text), cap_s)
     at = _http_date(text)
     return None if at is None else min(max(at - wall_s, 0.0), cap_s)

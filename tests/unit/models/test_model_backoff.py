@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 from email.utils import format_datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
@@ -45,6 +45,7 @@ def test_milliseconds_win_over_seconds():
     assert retry_after(headers, wall_s=NOW, cap_s=CAP) == 0.25
 
 
+@example("0\x1f", 0.0, 1.0)  # a blank to `strip`, not to `float`
 @given(st.text(max_size=60), st.floats(0, 1e10), st.floats(0.001, 1e6))
 def test_whatever_the_header_says_the_wait_is_bounded(text, wall, cap):
     for name in ("Retry-After", "retry-after-ms"):
