@@ -6,19 +6,17 @@ Owns the way from a stored rollout to its new line or failure line. Invariants: 
 
 from __future__ import annotations
 
-import asyncio
 import mmap
 import time
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from environments.context import Context
 from environments.dispatch import read_task, start_verify
 from environments.environment import Environment
-from environments.registry import Registry
 from environments.response import Response
 from environments.verdict import Verdict
 from rollstream.reverify.guard import Stamp
@@ -32,6 +30,7 @@ from schemas.rows import ATTEMPT_INDEX, PARAMS, ROLLOUT_ID
 from services.runtime.chance import VERIFICATION, rng_of
 from services.runtime.state import read_state
 from services.sink.lines import Parts, failure_line
+from services.verifier_worker.here import loop_here, registry_here
 from services.verifier_worker.line import SCORING, result_line
 
 if TYPE_CHECKING:  # a process of the pool has no use for it, nor for the model clients that it would import
@@ -136,7 +135,7 @@ def score_batch(source: Source, stamp: Stamp, pairs: list[tuple[Any, ...]]) -> l
     Pairs and results are plain tuples, which pickle in a fifth of the time. Environments
     are those that this process finds, with a context that has no clients.
     """
-    environment = _registry().binding(stamp.variant, None).environment
+    environment = registry_here().binding(stamp.variant, None).environment
     until = time.monotonic() + SLICE_S
     results = []
     for pair in map(Pair._make, pairs):
@@ -161,7 +160,7 @@ def _verdict(source: Source, environment: Environment, loaded: Loaded) -> Verdic
     context.__dict__.update(_BARE, data_dir=source.data_dir, **own)
     task, state = read_task(environment, loaded.row), read_state(environment, b"")
     found = start_verify(environment, task, Response(loaded.stored["response"]), state, context)
-    return found if isinstance(found, Verdict) else _loop().run_until_complete(_verdict_of(found))
+    return found if isinstance(found, Verdict) else loop_here().run_until_complete(_verdict_of(found))
 
 
 async def _verdict_of(found: Awaitable[Verdict]) -> Verdict:
@@ -192,13 +191,3 @@ _open: dict[str, mmap.mmap] = {}
 def forget_files() -> None:
     """Close what is open: the next command may find other files of these names."""
     _open.clear()
-
-
-@cache
-def _registry() -> Registry:
-    return Registry.load()
-
-
-@cache
-def _loop() -> asyncio.AbstractEventLoop:
-    return asyncio.new_event_loop()

@@ -27,7 +27,7 @@ from rollstream.reverify.request import FilesRequest, Report, Tally
 from rollstream.runfiles.aggregate import write_aggregate
 from rollstream.runfiles.readers import MalformedLineError
 from rollstream.runfiles.run_record import RunRecord, code_version, config_hash, read_run_record, utc_now
-from rollstream.runner.assembly import clients_of
+from rollstream.runner.assembly import MODEL_SHARE, clients_of
 from rollstream.runner.local import models
 from rollstream.settings.model import Settings
 from schemas.errors import FailureClass
@@ -38,9 +38,6 @@ from services.runtime.pool import usable_processors
 from services.sink.lines import CLASS
 from services.sink.paths import RunPaths
 from services.verifier_worker.verifying import Verifying
-
-_MODEL_SHARE = 0.9
-"""Part of a verification's deadline that one model call may take, as on a worker: a silent judge is then told as that."""
 
 _COPIED_AT_ONCE = 256
 """Lines taken over by one write."""
@@ -220,7 +217,7 @@ async def _services(settings: Settings, *, asks: bool) -> AsyncIterator[tuple[Cl
         named = None
         endpoints = await stack.enter_async_context(models(settings)) if asks else None
         if endpoints is not None:
-            named = NamedModels(endpoints, budget_s=_MODEL_SHARE * settings.deadlines.verify_timeout_s, judges=True)
+            named = NamedModels(endpoints, budget_s=MODEL_SHARE * settings.deadlines.verify_timeout_s, judges=True)
         clients, offload = clients_of(settings, named), Offload("reverify")
         for service in (clients, offload):
             await service.start()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +48,7 @@ from services.agent_worker.conversation import (
     within_record,
 )
 from services.models.client import PolicyClient
+from services.models.together import together
 from services.runtime.claims import ClaimStore
 from services.runtime.control import Control
 from services.runtime.event_record import event_record
@@ -143,7 +144,7 @@ class TurnStep:
             raise DataError(f"agent {opened.rollout.agent} asked for a model call without naming one")
         calls = [self._call(opened, request, i) for i, request in enumerate(action.requests)]
         try:
-            replies = [await calls[0]] if len(calls) == 1 else await _together(calls)
+            replies = [await calls[0]] if len(calls) == 1 else await together(calls)
         except (ModelError, RolloutTimeout) as e:
             if action.on_failure == "end" or self._is_late(opened.rollout):
                 raise
@@ -266,16 +267,6 @@ def _kept_reply(opened: _Open, step: Step, rollout: Rollout) -> bytes:
     if isinstance(action, AskEnvironment):
         return reply_for_move(reply, step.append, rollout)
     return b"" if isinstance(action, CallTools) and not action.may_end else frame_of(reply)
-
-
-async def _together(calls: Sequence[Coroutine[Any, Any, Response]]) -> list[Response]:
-    """All replies, in order. The first failure ends the other calls: nobody would read their answers."""
-    tasks = [asyncio.ensure_future(c) for c in calls]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
 
 
 def _stored_reply(rollout: Rollout) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,7 @@ from services.agent_worker.conversation import input_items, items_json, joined, 
 from services.agent_worker.step import MAX_TURNS
 from services.direct.episode import Episode
 from services.direct.services import Services
+from services.models.together import together
 
 MAX_STEPS = 4 * MAX_TURNS
 """An agent takes a few steps for each model call; beyond this it asks for nothing that ends."""
@@ -156,7 +157,7 @@ class Play:
         self._observe(Asked(self._turn + 1, action.requests))
         first, self._turn = self._turn, self._turn + len(action.requests)
         try:
-            replies = await _together([self._reply(r, first, i) for i, r in enumerate(action.requests)])
+            replies = await together([self._reply(r, first, i) for i, r in enumerate(action.requests)])
         except (ModelError, RolloutTimeout) as e:
             if action.on_failure == "end":
                 raise
@@ -185,13 +186,3 @@ class Play:
         begun: Mapping[str, Any] = {"id": f"resp_{self._episode.ref.rollout_id}", "object": "response", "error": None}
         body = begun if self._last is None else self._last.body
         return jsontext.dumps({**body, "output": self._items, "usage": self._usage, **fields})
-
-
-async def _together(calls: Sequence[Coroutine[Any, Any, Response]]) -> list[Response]:
-    """All replies, in order. The first failure ends the other calls: nobody would read their answers."""
-    tasks = [asyncio.ensure_future(c) for c in calls]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()

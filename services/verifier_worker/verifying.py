@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 from environments.context import Context
 from environments.dispatch import read_task, run_verify_group, settled, start_verify
 from environments.environment import Environment, Member
-from environments.registry import Registry
 from environments.response import Response
 from environments.verdict import Verdict
 from schemas import jsontext
@@ -28,6 +27,7 @@ from services.runtime.chance import VERIFICATION, rng_of
 from services.runtime.clients import Clients
 from services.runtime.offload import Offload
 from services.runtime.state import read_state
+from services.verifier_worker.here import loop_here, registry_here
 from services.verifier_worker.judge_calls import JUDGE_CALLS, Recorder, Replay
 
 T = TypeVar("T")
@@ -163,17 +163,7 @@ def _incomplete(wanted: int, readable: int) -> VerifierError:
 
 def verify_in_this_process(subject: Subject, data_dir: Path | None) -> Verdict:
     """The verdict, with the environments that this process finds and a context that has no clients. For the process pool."""
-    environment = _registry().binding(subject.environment, None).environment
+    environment = registry_here().binding(subject.environment, None).environment
     make_rng = partial(rng_of, subject.ref, VERIFICATION)
     context = Context(rollout_id=subject.ref.rollout_id, make_rng=make_rng, data_dir=data_dir)
-    return _loop().run_until_complete(settled(_verdict(environment, subject, jsontext.loads(subject.row), context)))
-
-
-@cache
-def _registry() -> Registry:
-    return Registry.load()
-
-
-@cache
-def _loop() -> asyncio.AbstractEventLoop:
-    return asyncio.new_event_loop()
+    return loop_here().run_until_complete(settled(_verdict(environment, subject, jsontext.loads(subject.row), context)))
