@@ -7,9 +7,9 @@ Workers and the test harness both go through here. Invariant: whatever a model w
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -51,7 +51,7 @@ async def run_seed(environment: Environment, task: Any, context: Context) -> See
 
 def start_seed(environment: Environment, task: Any, context: Context) -> Seed | Awaitable[Seed]:
     """`run_seed` without an event loop: a seed at once of a plain `def`, an awaitable of an `async def`."""
-    return _Call(environment, "seed", InfrastructureError, Seed).start(task, context)
+    return _start(_Call(environment, "seed", InfrastructureError), Seed, task, context)
 
 
 async def run_respond(environment: Environment, task: Any, response: Response, state: Any, context: Context) -> Move:
@@ -63,7 +63,7 @@ def start_respond(
     environment: Environment, task: Any, response: Response, state: Any, context: Context
 ) -> Move | Awaitable[Move]:
     """`run_respond` without an event loop, as `start_seed`."""
-    return _Call(environment, "respond", ToolError, Move).start(task, response, state, context)
+    return _start(_Call(environment, "respond", ToolError), Move, task, response, state, context)
 
 
 def closable(environment: Environment) -> bool:
@@ -73,7 +73,7 @@ def closable(environment: Environment) -> bool:
 
 async def run_close(environment: Environment, task: Any, state: Any, context: Context) -> None:
     """Let the environment free what it holds; anything it raises that is not a `RolloutError` becomes a `ToolError`."""
-    with _blaming(ToolError, environment, "close"):
+    with _Call(environment, "close", ToolError):
         await settled(environment.close(task, state, context))
 
 
@@ -86,12 +86,12 @@ def start_verify(
     environment: Environment, task: Any, response: Response, state: Any, context: Context
 ) -> Verdict | Awaitable[Verdict]:
     """`run_verify` without an event loop, as `start_seed`."""
-    return _Call(environment, "verify", VerifierError, Verdict).start(task, response, state, context)
+    return _start(_Call(environment, "verify", VerifierError), Verdict, task, response, state, context)
 
 
 async def run_verify_group(environment: Environment, members: Sequence[Member], context: Context) -> list[Verdict]:
     """A verdict for each member, in their order; errors as in `run_verify`."""
-    with _blaming(VerifierError, environment, "verify_group"):
+    with _Call(environment, "verify_group", VerifierError):
         verdicts = list(await settled(environment.verify_group(members, context)))
     if len(verdicts) != len(members) or not all(isinstance(v, Verdict) for v in verdicts):
         raise VerifierError(f"verify_group of {_name(environment)} must give {len(members)} verdicts", retryable=False)
@@ -160,16 +160,6 @@ def _raised(environment: Environment, call: ToolCall, error: Exception) -> ToolR
     raise ToolError(f"tool {call.name!r} of {_name(environment)} raised {error!r}") from error
 
 
-@contextmanager
-def _blaming(error: type[RolloutError], environment: Environment, method: str) -> Iterator[None]:
-    try:
-        yield
-    except RolloutError:
-        raise
-    except Exception as e:
-        raise error(f"{method} of {_name(environment)} raised {e!r}") from e
-
-
 async def settled(result: T | Awaitable[T]) -> T:
     """What a plain function has answered with, or what its awaitable comes to."""
     return await result if isinstance(result, Awaitable) else result
@@ -184,44 +174,44 @@ async def _used(result: Awaitable[T], use: Callable[[T], R]) -> R:
     return use(await result)
 
 
-class _Call(Generic[T]):
-    """A call of an environment's method that must give a `kind`; whatever else comes of it is an `error`."""
+class _Call:
+    """A call of an environment's method: whatever it raises that is no `RolloutError` becomes an `error` that names it.
 
-    __slots__ = ("environment", "error", "kind", "method")
+    A class and no generator: it is entered for every verification, and costs half as much (0.6 µs).
+    """
 
-    def __init__(self, environment: Environment, method: str, error: type[RolloutError], kind: type[T]) -> None:
+    __slots__ = ("environment", "error", "method")
+
+    def __init__(self, environment: Environment, method: str, error: type[RolloutError]) -> None:
         self.environment = environment
         self.method = method
         self.error = error
-        self.kind = kind
 
-    def start(self, *arguments: Any) -> T | Awaitable[T]:
-        try:
-            result = getattr(self.environment, self.method)(*arguments)
-        except RolloutError:
-            raise
-        except Exception as e:
-            raise self._raised(e) from e
-        if isinstance(result, self.kind):
-            return result
-        return self._later(result) if inspect.isawaitable(result) else self._checked(result)
+    def __enter__(self) -> None: ...
 
-    async def _later(self, result: Awaitable[Any]) -> T:
-        try:
-            return self._checked(await result)
-        except RolloutError:
-            raise
-        except Exception as e:
-            raise self._raised(e) from e
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if isinstance(error, Exception) and not isinstance(error, RolloutError):
+            raise self.error(f"{self.method} of {_name(self.environment)} raised {error!r}") from error
 
-    def _checked(self, result: Any) -> T:
-        if isinstance(result, self.kind):
-            return result
-        kind, name = self.kind.__name__, _name(self.environment)
-        raise self.error(f"{self.method} of {name} returned {type(result).__name__}, not a {kind}", retryable=False)
 
-    def _raised(self, error: Exception) -> RolloutError:
-        return self.error(f"{self.method} of {_name(self.environment)} raised {error!r}")
+def _start(call: _Call, kind: type[T], *arguments: Any) -> T | Awaitable[T]:
+    """What the call gives, which must be a `kind`: at once, or an awaitable of it."""
+    with call:
+        result = getattr(call.environment, call.method)(*arguments)
+    return _finish(call, kind, result) if isinstance(result, Awaitable) else _checked(call, kind, result)
+
+
+async def _finish(call: _Call, kind: type[T], result: Awaitable[Any]) -> T:
+    with call:
+        made = await result
+    return _checked(call, kind, made)
+
+
+def _checked(call: _Call, kind: type[T], result: Any) -> T:
+    if isinstance(result, kind):
+        return result
+    what = f"{call.method} of {_name(call.environment)} returned {type(result).__name__}, not a {kind.__name__}"
+    raise call.error(what, retryable=False)
 
 
 def _name(environment: Environment) -> str:
