@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -51,7 +52,7 @@ async def run_seed(environment: Environment, task: Any, context: Context) -> See
 
 def start_seed(environment: Environment, task: Any, context: Context) -> Seed | Awaitable[Seed]:
     """`run_seed` without an event loop: a seed at once of a plain `def`, an awaitable of an `async def`."""
-    return _start(_Call(environment, "seed", InfrastructureError), Seed, task, context)
+    return _start_one(_Call(environment, "seed", InfrastructureError), Seed, task, context)
 
 
 async def run_respond(environment: Environment, task: Any, response: Response, state: Any, context: Context) -> Move:
@@ -63,7 +64,7 @@ def start_respond(
     environment: Environment, task: Any, response: Response, state: Any, context: Context
 ) -> Move | Awaitable[Move]:
     """`run_respond` without an event loop, as `start_seed`."""
-    return _start(_Call(environment, "respond", ToolError), Move, task, response, state, context)
+    return _start_one(_Call(environment, "respond", ToolError), Move, task, response, state, context)
 
 
 def closable(environment: Environment) -> bool:
@@ -86,16 +87,20 @@ def start_verify(
     environment: Environment, task: Any, response: Response, state: Any, context: Context
 ) -> Verdict | Awaitable[Verdict]:
     """`run_verify` without an event loop, as `start_seed`."""
-    return _start(_Call(environment, "verify", VerifierError), Verdict, task, response, state, context)
+    return _start_one(_Call(environment, "verify", VerifierError), Verdict, task, response, state, context)
 
 
 async def run_verify_group(environment: Environment, members: Sequence[Member], context: Context) -> list[Verdict]:
     """A verdict for each member, in their order; errors as in `run_verify`."""
-    with _Call(environment, "verify_group", VerifierError):
-        verdicts = list(await settled(environment.verify_group(members, context)))
-    if len(verdicts) != len(members) or not all(isinstance(v, Verdict) for v in verdicts):
-        raise VerifierError(f"verify_group of {_name(environment)} must give {len(members)} verdicts", retryable=False)
-    return verdicts
+    return await settled(start_verify_group(environment, members, context))
+
+
+def start_verify_group(
+    environment: Environment, members: Sequence[Member], context: Context
+) -> list[Verdict] | Awaitable[list[Verdict]]:
+    """`run_verify_group` without an event loop, as `start_seed`."""
+    call = _Call(environment, "verify_group", VerifierError)
+    return _start(call, partial(_one_each, call, len(members)), members, context)
 
 
 async def run_tool(environment: Environment, call: ToolCall, task: Any, state: Any, context: Context) -> ToolReply:
@@ -194,17 +199,21 @@ class _Call:
             raise self.error(f"{self.method} of {_name(self.environment)} raised {error!r}") from error
 
 
-def _start(call: _Call, kind: type[T], *arguments: Any) -> T | Awaitable[T]:
-    """What the call gives, which must be a `kind`: at once, or an awaitable of it."""
+def _start(call: _Call, use: Callable[[Any], T], *arguments: Any) -> T | Awaitable[T]:
+    """`use` of what the call gives: at once, or an awaitable of it."""
     with call:
         result = getattr(call.environment, call.method)(*arguments)
-    return _finish(call, kind, result) if isinstance(result, Awaitable) else _checked(call, kind, result)
+        return _finish(call, use, result) if isinstance(result, Awaitable) else use(result)
 
 
-async def _finish(call: _Call, kind: type[T], result: Awaitable[Any]) -> T:
+async def _finish(call: _Call, use: Callable[[Any], T], result: Awaitable[Any]) -> T:
     with call:
-        made = await result
-    return _checked(call, kind, made)
+        return use(await result)
+
+
+def _start_one(call: _Call, kind: type[T], *arguments: Any) -> T | Awaitable[T]:
+    """What the call gives, which must be a `kind`."""
+    return _start(call, partial(_checked, call, kind), *arguments)
 
 
 def _checked(call: _Call, kind: type[T], result: Any) -> T:
@@ -212,6 +221,13 @@ def _checked(call: _Call, kind: type[T], result: Any) -> T:
         return result
     what = f"{call.method} of {_name(call.environment)} returned {type(result).__name__}, not a {kind.__name__}"
     raise call.error(what, retryable=False)
+
+
+def _one_each(call: _Call, count: int, result: Any) -> list[Verdict]:
+    verdicts = list(result)
+    if len(verdicts) != count or not all(isinstance(v, Verdict) for v in verdicts):
+        raise call.error(f"{call.method} of {_name(call.environment)} must give {count} verdicts", retryable=False)
+    return verdicts
 
 
 def _name(environment: Environment) -> str:

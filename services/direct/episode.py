@@ -6,7 +6,6 @@ answered changes it, so a call that failed leaves the episode as it was. Calls o
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from inspect import iscoroutinefunction
 from typing import Any, TypeVar
@@ -22,10 +21,11 @@ from environments.response import Response
 from environments.tools import ToolReply
 from environments.verdict import Verdict
 from schemas import jsontext
-from schemas.errors import DataError, RolloutError, RolloutTimeout, ToolError
+from schemas.errors import DataError, RolloutError, ToolError
 from schemas.events import ToolCall
 from schemas.identity import RolloutRef
 from services.direct.services import Services
+from services.runtime.offload import told
 from services.runtime.state import read_state, write_state
 from services.verifier_worker.verifying import Subject
 
@@ -132,14 +132,9 @@ class Episode:
     async def _changing(self, work: Callable[[], Any], waits: bool, what: str) -> Any:
         """The first of what `work` answers with; the second is the new state."""
         timeout_s = self._services.deadlines.tool_s
-        try:
-            answer, self.state = await self._services.offload.submit(work, timeout_s, waits=waits)
-        except RolloutTimeout as e:
-            raise RolloutTimeout(f"{what} did not return within {timeout_s:g} s") from e
-        except (RolloutError, asyncio.CancelledError):
-            raise
-        except Exception as e:
-            raise ToolError(f"{self.binding.name}: {e!r}") from e
+        running = self._services.offload.submit(work, timeout_s, waits=waits)
+        late = f"{what} did not return within {timeout_s:g} s"
+        answer, self.state = await told(running, late, ToolError, self.binding.name)
         return answer
 
     async def _or_close(self, work: Awaitable[T]) -> T:

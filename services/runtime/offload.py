@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from schemas.errors import CapacityError, RolloutTimeout
+from schemas.errors import CapacityError, RolloutError, RolloutTimeout
 from services.runtime.hands import Computing, Hand, Job, Waiting
 
 log = structlog.get_logger()
@@ -189,6 +189,21 @@ class Offload:
             job.abandon()
         for hand in self._held_up:
             hand.interrupt(now)
+
+
+async def told(work: Awaitable[T], late: str, blame: type[RolloutError], who: str) -> T:
+    """What environment code off the loop comes to; raises one `RolloutError`, whatever became of it.
+
+    A deadline that passed is told as `late`; what is no `RolloutError` is one of kind `blame` that names `who`.
+    """
+    try:
+        return await work
+    except RolloutTimeout as e:
+        raise RolloutTimeout(late) from e
+    except RolloutError:
+        raise
+    except Exception as e:
+        raise blame(f"{who}: {e!r}") from e
 
 
 _computing: set[Offload] = set()

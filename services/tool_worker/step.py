@@ -7,7 +7,6 @@ return ends the rollout with its class.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ from environments.registry import Registry
 from environments.response import Item, Response
 from environments.tools import ToolReply
 from schemas import codec, headers, jsontext
-from schemas.errors import RolloutError, RolloutTimeout, ToolError
+from schemas.errors import RolloutError, ToolError
 from schemas.events import Rollout, ToolCall, ToolCalls, Turn
 from schemas.quick import evolve, quick
 from schemas.topics import INLINE_LIMIT
@@ -44,7 +43,7 @@ from services.runtime.clients import Clients
 from services.runtime.control import Control
 from services.runtime.event_record import event_record
 from services.runtime.failures import Failures, trace_of
-from services.runtime.offload import Offload
+from services.runtime.offload import Offload, told
 from services.runtime.record import ConsumerRecord, Outgoing, Outputs
 from services.runtime.scope import Scope
 from services.runtime.standing import check_standing
@@ -111,16 +110,9 @@ class ToolStep:
         environment = self._tools.registry.binding(rollout.environment, None).environment
         row = jsontext.loads(rollout.row.data or await self._tools.claims.unpack(rollout.ref, "row", rollout.row))
         work = _Work(environment, event, row, self._tools.clients.context(rollout.ref, rollout.turn), CURRENT.get())
-        try:
-            outcome = await self._tools.offload.submit(work.run, self._timeout_s(rollout), waits=work.waits)
-        except RolloutTimeout as e:
-            raise RolloutTimeout(f"the tool calls of turn {rollout.turn} did not return in time") from e
-        except asyncio.CancelledError:
-            raise
-        except RolloutError:
-            raise
-        except Exception as e:
-            raise ToolError(f"{rollout.environment}: {e!r}") from e
+        running = self._tools.offload.submit(work.run, self._timeout_s(rollout), waits=work.waits)
+        late = f"the tool calls of turn {rollout.turn} did not return in time"
+        outcome = await told(running, late, ToolError, rollout.environment)
         return await self._turn(rollout, outcome, record)
 
     def _timeout_s(self, rollout: Rollout) -> float:

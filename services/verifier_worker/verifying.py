@@ -6,7 +6,6 @@ verdict or one `RolloutError`.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -15,17 +14,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from environments.context import Context
-from environments.dispatch import read_task, run_verify_group, settled, start_verify
+from environments.dispatch import read_task, settled, start_verify, start_verify_group, then
 from environments.environment import Environment, Member
 from environments.response import Response
 from environments.verdict import Verdict
 from schemas import jsontext
-from schemas.errors import DataError, RolloutError, RolloutTimeout, VerifierError
+from schemas.errors import DataError, RolloutError, VerifierError
 from schemas.identity import RolloutRef
 from schemas.quick import quick
 from services.runtime.chance import VERIFICATION, rng_of
 from services.runtime.clients import Clients
-from services.runtime.offload import Offload
+from services.runtime.offload import Offload, told
 from services.runtime.state import read_state
 from services.verifier_worker.here import loop_here, registry_here
 from services.verifier_worker.judge_calls import JUDGE_CALLS, Recorder, Replay
@@ -79,14 +78,7 @@ class Verifying:
         return await self._settled(self.offload.submit(call, self.timeout_s, waits=waits), subjects[0])
 
     async def _settled(self, work: Awaitable[T], subject: Subject) -> T:
-        try:
-            return await work
-        except RolloutTimeout as e:
-            raise RolloutTimeout(f"the verifier did not return within {self.timeout_s:g} s") from e
-        except (RolloutError, asyncio.CancelledError):
-            raise
-        except Exception as e:
-            raise VerifierError(f"{subject.environment}: {e!r}") from e
+        return await told(work, f"the verifier did not return within {self.timeout_s:g} s", VerifierError, subject.environment)
 
     def _context(self, subject: Subject, recorded: Sequence[Any]) -> Context:
         context = self.clients.context(subject.ref, VERIFICATION)
@@ -129,9 +121,9 @@ async def _recorded_verdict(environment: Environment, subject: Subject, row: Map
     return verdict
 
 
-async def _group_verdicts(
+def _group_verdicts(
     environment: Environment, subjects: Sequence[Subject], context: Context, *, record: bool, all_or_none: bool
-) -> list[Verdict | RolloutError]:
+) -> list[Verdict | RolloutError] | Awaitable[list[Verdict | RolloutError]]:
     """As `Verifying.verdicts`; the group's model calls are among the fields of its first verdict."""
     found = [_member(environment, subject) for subject in subjects]
     members = [m for m in found if isinstance(m, Member)]
@@ -139,11 +131,14 @@ async def _group_verdicts(
         return [_incomplete(len(found), len(members)) if isinstance(m, Member) else m for m in found]
     recorder = Recorder(context.models)
     given = replace(context, models=recorder) if record else context
-    verdicts = await run_verify_group(environment, members, given)
-    if recorder.calls:
-        verdicts[0].fields[JUDGE_CALLS] = recorder.calls
-    each = iter(verdicts)
-    return [next(each) if isinstance(m, Member) else m for m in found]
+
+    def placed(verdicts: list[Verdict]) -> list[Verdict | RolloutError]:
+        if recorder.calls:
+            verdicts[0].fields[JUDGE_CALLS] = recorder.calls
+        each = iter(verdicts)
+        return [next(each) if isinstance(m, Member) else m for m in found]
+
+    return then(start_verify_group(environment, members, given), placed)
 
 
 def _member(environment: Environment, subject: Subject) -> Member | RolloutError:

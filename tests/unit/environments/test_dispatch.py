@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from environments.dispatch import start_tool
-from environments.environment import Context, Environment, Move, Seed, State, Verdict
+from environments.dispatch import start_tool, start_verify_group
+from environments.environment import Context, Environment, Member, Move, Response, Seed, State, Verdict
 from environments.testing import EnvironmentHarness, response
 from environments.tools import MAX_ERRORS, Text, ToolReply, tool
 from schemas.errors import DataError, InfrastructureError, ToolError, VerifierError
@@ -257,3 +257,15 @@ def test_what_an_environment_does_wrong_carries_the_class_of_its_stage(environme
 def test_a_row_that_does_not_fit_is_class_data(row: dict[str, Any]) -> None:
     with pytest.raises(DataError):
         EnvironmentHarness(Bench()).seed(row)
+
+
+class Ranks(Environment):
+    def verify_group(self, members: Any, context: Context) -> Any:
+        return (Verdict(float(m.rollout_index)) for m in members)
+
+
+def test_a_plain_group_verifier_answers_at_once() -> None:
+    members = [Member(None, Response(response("hi")), None, i) for i in range(3)]
+    found = start_verify_group(Ranks(), members, Context())
+    assert isinstance(found, list)
+    assert [v.reward for v in found] == [0.0, 1.0, 2.0]

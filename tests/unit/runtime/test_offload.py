@@ -11,10 +11,10 @@ import time
 
 import pytest
 
-from schemas.errors import CapacityError, RolloutTimeout
+from schemas.errors import CapacityError, RolloutTimeout, ToolError
 from services.runtime import hands
 from services.runtime import offload as module
-from services.runtime.offload import Offload
+from services.runtime.offload import Offload, told
 
 NORMAL_S = 1.0
 """What a neighbour may be late by."""
@@ -435,3 +435,30 @@ async def test_code_that_waits_has_a_thread_of_its_own():
         async with asyncio.timeout(NORMAL_S):
             assert await waits == "waited"
         computes.cancel()
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "message"),
+    [
+        (RolloutTimeout("deadline"), RolloutTimeout, "it was late"),
+        (CapacityError("full"), CapacityError, "full"),
+        (KeyError("x"), ToolError, "who: KeyError('x')"),
+    ],
+)
+async def test_whatever_becomes_of_a_job_is_told_as_one_rollout_error(raised, kind, message):
+    def broken():
+        raise raised
+
+    async with working() as offload:
+        with pytest.raises(kind) as found:
+            await told(offload.submit(broken, 5), "it was late", ToolError, "who")
+        assert str(found.value) == message
+        assert await told(offload.submit(quick, 5), "it was late", ToolError, "who")
+
+
+async def test_a_cancelled_job_stays_cancelled():
+    async with working() as offload:
+        job = offload.submit(lambda: waiting(30), 60, waits=True)
+        job.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await told(job, "it was late", ToolError, "who")
